@@ -1,0 +1,97 @@
+"""All samples of a data set in memory, before anybody owns them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+CHUNK = 4096  # samples looked at together when statistics are computed: bounds the memory this needs
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Inputs, labels and what is known about them; never changed after loading.
+
+    ``x`` is uint8 ``(N, H, W, C)`` for images, float32 ``(N, features...)`` used as is, or int32
+    ``(N, tokens)`` token ids with 0 as padding. ``y`` is int64 ``(N,)`` class labels, or float32
+    ``(N, ...)`` targets when ``classes`` is empty (regression).
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    classes: tuple[str, ...]
+    official_test: np.ndarray  # bool (N,): belongs to the data set's own test split
+    groups: np.ndarray | None = None  # int64 (N,): the writer, domain or client a sample belongs to
+    group_names: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()  # per channel, of image values scaled to 0..1
+    std: tuple[float, ...] = ()
+    vocabulary: int = 0  # number of token ids for text, else 0
+
+    def __post_init__(self) -> None:
+        rows = len(self.x)
+        columns = [self.y, self.official_test] + ([] if self.groups is None else [self.groups])
+        if any(len(column) != rows for column in columns):
+            raise ValueError(f"samples need one label, test flag and group each, for all {rows} inputs")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """int64 (N,): the class of each sample; all 0 for regression, which has no classes."""
+        return self.y if self.classes else np.zeros(len(self), np.int64)
+
+    @property
+    def strata(self) -> np.ndarray:
+        """int64 (N,): one number per (group, class), the unit that splits keep in proportion."""
+        if self.groups is None:
+            return self.labels
+        return self.groups * max(1, len(self.classes)) + self.labels
+
+    def take(self, rows: np.ndarray) -> "Samples":
+        """Only these rows, as a copy."""
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(
+            self,
+            x=self.x[rows],
+            y=self.y[rows],
+            official_test=self.official_test[rows],
+            groups=groups,
+        )
+
+
+def train_and_test(
+    train: tuple[np.ndarray, np.ndarray],
+    test: tuple[np.ndarray, np.ndarray],
+    classes: tuple[str, ...],
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+    vocabulary: int = 0,
+) -> Samples:
+    """Samples from a data set that comes as (x, y) for training and (x, y) for testing."""
+    return Samples(
+        x=np.concatenate([train[0], test[0]]),
+        y=np.concatenate([train[1], test[1]]).astype(np.int64),
+        classes=classes,
+        official_test=np.arange(len(train[1]) + len(test[1])) >= len(train[1]),
+        mean=mean,
+        std=std,
+        vocabulary=vocabulary,
+    )
+
+
+def with_statistics(samples: Samples) -> Samples:
+    """Samples with the channel means and deviations of the images that are not official test images.
+
+    Sums are of integers, so the result is the same on every machine.
+    """
+    rows = np.flatnonzero(~samples.official_test)
+    channels = samples.x.shape[-1]
+    total, squares = np.zeros(channels, np.int64), np.zeros(channels, np.int64)
+    for start in range(0, len(rows), CHUNK):
+        pixels = samples.x[rows[start : start + CHUNK]].reshape(-1, channels).astype(np.int32)
+        total += pixels.sum(0, dtype=np.int64)
+        squares += (pixels * pixels).sum(0, dtype=np.int64)
+    count = max(1, samples.x[0].size // channels * len(rows)) if len(samples) else 1
+    mean = total / count
+    std = np.sqrt(np.maximum(squares / count - mean**2, 1.0))  # a constant channel must not divide by 0
+    return replace(samples, mean=tuple((mean / 255).tolist()), std=tuple((std / 255).tolist()))

@@ -1,0 +1,29 @@
+"""The main program of a worker process: ``python -m fedtailor.engines.process_worker SOCKET``."""
+
+import signal
+import socket
+import sys
+
+from fedtailor.engines.wire import Closed, job_from, receive, send, send_results, tasks_from
+from fedtailor.engines.worker import Worker
+
+
+def main(connection: socket.socket) -> None:
+    """Take jobs and tasks until the coordinator is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides when a run ends
+    worker: Worker | None = None
+    while True:
+        header, blobs = receive(connection)
+        if header["kind"] == "job":
+            worker = Worker(job_from(connection, header, worker.job.federation if worker else None))
+            send(connection, {"kind": "ready"})
+        else:
+            assert worker is not None, "a job comes first"
+            send_results(connection, [worker.execute(task) for task in tasks_from(header, blobs)])
+
+
+if __name__ == "__main__":
+    try:
+        main(socket.socket(fileno=int(sys.argv[1])))
+    except Closed:
+        sys.exit(0)

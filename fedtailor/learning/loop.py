@@ -1,0 +1,172 @@
+"""The local training loop and evaluation: the hot path, nothing else.
+
+Images come and go as ``(samples, channels, height, width)`` tensors whose memory is channels-last, which
+makes a convolution step 1.3 to 1.7 times faster on a CPU; shuffling gathers whole rows once per epoch.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedtailor.learning.objectives import Loss, hits, losses, mean_loss
+from fedtailor.learning.optimisers import optimiser
+from fedtailor.learning.settings import TrainingSettings
+from fedtailor.models import Network, Part
+
+# Fastest for the CNNs here, and fixed: the size of a chunk is part of an evaluation's exact result.
+CHUNK = 128
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a training did: mini-batches, samples seen, and the mean loss per sample before each step."""
+
+    steps: int = 0
+    samples: int = 0
+    loss: float = 0.0
+
+
+@dataclass(frozen=True)
+class Score:
+    """What an evaluation counted."""
+
+    correct: int
+    loss: float  # summed over the samples
+    samples: int
+
+
+def train(
+    network: Network,
+    x: Tensor,
+    y: Tensor,
+    settings: TrainingSettings,
+    stream: torch.Generator,
+    *,
+    lr: float,
+    part: Part = "all",
+    epochs: int | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    toward: Mapping[str, Tensor] | None = None,
+    pull: float = 0.0,
+) -> Trace:
+    """Train one part of the network on (x, y) and leave the result in it.
+
+    With ``pull > 0`` every step's gradient gets ``pull * (w - toward)``, the gradient of
+    ``pull / 2 * |w - toward|^2``; momentum and weight decay see it as part of the loss.
+    A frozen part stays exactly as it is, running statistics included; the features of a frozen body are
+    computed once.
+    """
+    names = network.parameters(part)
+    steps = steps if steps is not None else (settings.steps if epochs is None else None)
+    epochs = settings.epochs if epochs is None else epochs
+    if not names or len(x) == 0 or (steps if steps is not None else epochs) == 0:
+        return Trace()
+    module = network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    _set_modes(network, part, alone=len(x) == 1)
+    forward = network.module
+    if part == "head" and _cacheable(network):
+        x, forward = _frozen_features(network, x), network.classify
+    parameters = list(names.values())
+    anchors = [toward[name] for name in names] if toward is not None and pull else None
+    optimise = optimiser(settings, parameters, lr)
+    size = batch_size if batch_size is not None else settings.batch_size
+    total = torch.zeros((), device=x.device)
+    taken = seen = 0
+    with torch.random.fork_rng(devices=[]):
+        # dropout draws from torch's global generator
+        torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
+        for inputs, targets in _batches(x, y, size, epochs, steps, stream, bool(network.statistics)):
+            loss = mean_loss(settings.loss, forward(inputs), targets)
+            gradients = list(torch.autograd.grad(loss, parameters, materialize_grads=True))
+            if anchors is not None:
+                gaps = torch._foreach_sub([p.detach() for p in parameters], anchors)
+                torch._foreach_add_(gradients, gaps, alpha=pull)
+            if settings.clip is not None:
+                _clip(gradients, settings.clip)
+            optimise.step(gradients)
+            total += loss.detach() * len(targets)
+            taken += 1
+            seen += len(targets)
+    module.eval()
+    return Trace(taken, seen, float(total) / seen)
+
+
+def outcomes(network: Network, x: Tensor, y: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    """Every sample's loss and whether it is classified correctly.  # (samples,), (samples,)"""
+    module = network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    module.eval()
+    lost, right = [], []
+    with torch.inference_mode():
+        for inputs, targets in zip(x.split(CHUNK), y.split(CHUNK), strict=True):
+            outputs = module(inputs)
+            lost.append(losses(loss, outputs, targets))
+            right.append(hits(loss, outputs, targets))
+    return torch.cat(lost), torch.cat(right)
+
+
+def evaluate(network: Network, x: Tensor, y: Tensor, loss: Loss) -> Score:
+    """Count correct predictions and sum up the loss; the network is left as it was."""
+    if len(x) == 0:
+        return Score(0, 0.0, 0)
+    lost, right = outcomes(network, x, y, loss)
+    return Score(int(right.sum()), float(lost.double().sum()), len(x))
+
+
+def _batches(
+    x: Tensor, y: Tensor, size: int, epochs: int, steps: int | None, stream: torch.Generator, normalised: bool
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Mini-batches of ``epochs`` shuffled passes, or exactly ``steps`` of them; the last of a pass may be small."""
+    starts = list(range(0, len(x), size))
+    if normalised and len(starts) > 1 and len(x) - starts[-1] == 1:
+        starts.pop()  # batch statistics of a single sample do not exist: it joins the batch before
+    left = steps if steps is not None else epochs * len(starts)
+    rows = _rows_first(x)
+    while left > 0:
+        order = torch.randperm(len(x), generator=stream).to(x.device)
+        shuffled, targets = _channels_second(rows[order], x), y[order]
+        for start, end in zip(starts, [*starts[1:], len(x)], strict=True):
+            yield shuffled[start:end], targets[start:end]
+            left -= 1
+            if left == 0:
+                break
+
+
+def _rows_first(x: Tensor) -> Tensor:
+    """Images as (samples, height, width, channels): contiguous, so that gathering keeps the layout."""
+    return x.permute(0, 2, 3, 1) if x.dim() == 4 else x
+
+
+def _channels_second(rows: Tensor, like: Tensor) -> Tensor:
+    return rows.permute(0, 3, 1, 2) if like.dim() == 4 else rows
+
+
+def _set_modes(network: Network, part: Part, alone: bool) -> None:
+    """Training mode; what is frozen, and normalisation over a single sample, stays in evaluation mode."""
+    network.module.train()
+    trained = network.part(part)
+    for layer, tensors in network.layers.items():
+        frozen = not any(name in trained for name in tensors)
+        if frozen or (alone and any(name in network.statistics for name in tensors)):
+            network.module.get_submodule(layer).training = False
+
+
+def _cacheable(network: Network) -> bool:
+    """Whether a frozen body gives the same features in every pass."""
+    head = tuple(network.head_layers)
+    return network.splittable and not any(
+        isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 and not name.startswith(head)
+        for name, module in network.module.named_modules()
+    )
+
+
+def _frozen_features(network: Network, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.cat([network.features(inputs) for inputs in x.split(CHUNK)])
+
+
+def _clip(gradients: list[Tensor], largest: float) -> None:
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    torch._foreach_mul_(gradients, torch.clamp(largest / (norm + 1e-12), max=1.0))

@@ -1,0 +1,80 @@
+"""How a client trains."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Constant(BaseModel):
+    """The same learning rate in every round."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["constant"] = "constant"
+
+    def factor(self, round: int, rounds: int) -> float:
+        return 1.0
+
+
+class Exponential(BaseModel):
+    """The learning rate is multiplied by ``gamma`` after every round (the clock is the global round)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["exponential"]
+    gamma: float = Field(0.99, gt=0, le=1, description="factor per round")
+
+    def factor(self, round: int, rounds: int) -> float:
+        return self.gamma ** (round - 1)
+
+
+class Step(BaseModel):
+    """The learning rate is multiplied by ``gamma`` every ``every`` rounds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["step"]
+    every: int = Field(100, ge=1, description="rounds between two drops")
+    gamma: float = Field(0.1, gt=0, le=1, description="factor per drop")
+
+    def factor(self, round: int, rounds: int) -> float:
+        return float(self.gamma ** ((round - 1) // self.every))
+
+
+class Cosine(BaseModel):
+    """The learning rate falls along half a cosine to ``floor`` of its start in the last round."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["cosine"]
+    floor: float = Field(0.0, ge=0, le=1, description="share of the first learning rate left at the end")
+
+    def factor(self, round: int, rounds: int) -> float:
+        import math
+
+        done = min(1.0, (round - 1) / max(1, rounds - 1))
+        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
+
+
+Schedule = Annotated[Constant | Exponential | Step | Cosine, Field(discriminator="kind")]
+
+
+class TrainingSettings(BaseModel):
+    """Local training: the same for every method of a comparison."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: int = Field(1, ge=0, le=10_000, description="passes over the client's data per round")
+    steps: int | None = Field(
+        None, ge=0, le=1_000_000, description="mini-batches per round, instead of epochs"
+    )
+    batch_size: int = Field(10, ge=1, le=1_000_000, description="samples per mini-batch")
+    optimiser: Literal["sgd", "adam"] = Field("sgd", description="starts afresh in every round")
+    lr: float = Field(0.01, gt=0, le=100, description="learning rate")
+    momentum: float = Field(0.0, ge=0, lt=1, description="of SGD")
+    weight_decay: float = Field(0.0, ge=0, le=10, description="L2 penalty, added to the gradient")
+    schedule: Schedule = Field(Constant(), description="learning rate by round")
+    clip: float | None = Field(None, gt=0, description="largest norm of the gradient; none by default")
+    loss: Literal["cross-entropy", "squared-error"] = Field(
+        "cross-entropy", description="squared-error is half the squared distance, for regression"
+    )
+
+    def lr_in(self, round: int, rounds: int) -> float:
+        """The learning rate of a round (rounds count from 1)."""
+        return self.lr * self.schedule.factor(round, rounds)

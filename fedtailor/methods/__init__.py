@@ -1,0 +1,66 @@
+"""One file per method; a file added here is found by itself."""
+
+import importlib
+import inspect
+import pkgutil
+from functools import cache
+
+from fedtailor.errors import UserError, unknown
+from fedtailor.methods.base import Ask, Decide, Method, Payloads, Reward, Steps
+from fedtailor.methods.sides import Client, Memory, Moment, Replies, Server
+from fedtailor.payload import Payload
+
+__all__ = [
+    "Ask",
+    "Client",
+    "Decide",
+    "Memory",
+    "Method",
+    "Moment",
+    "Payload",
+    "Payloads",
+    "Replies",
+    "Reward",
+    "Server",
+    "Steps",
+    "catalogue",
+    "find",
+    "spec",
+]
+
+
+@cache
+def catalogue() -> dict[str, type[Method]]:
+    """Every method of this folder by name."""
+    found: dict[str, type[Method]] = {}
+    for module in pkgutil.iter_modules(__path__):
+        for value in vars(importlib.import_module(f"{__name__}.{module.name}")).values():
+            if inspect.isclass(value) and issubclass(value, Method) and vars(value).get("name"):
+                found[value.name] = value
+    return dict(sorted(found.items()))
+
+
+def find(name: str) -> type[Method]:
+    """The method of this name, or the user's own as ``module:Class``."""
+    if ":" not in name:
+        if name not in catalogue():
+            raise unknown("method", name, catalogue())
+        return catalogue()[name]
+    module, _, attribute = name.partition(":")
+    try:
+        value = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(
+            f"method {name!r} cannot be imported ({error}): it is module:Class, found from this folder"
+        ) from None
+    if not (inspect.isclass(value) and issubclass(value, Method)):
+        raise UserError(f"method {name!r} is not a class that extends fedtailor.Method")
+    return value
+
+
+def spec(method: Method | type[Method]) -> str:
+    """The name by which another process finds this method."""
+    kind = method if isinstance(method, type) else type(method)
+    if catalogue().get(kind.name) is kind:
+        return kind.name
+    return f"{kind.__module__}:{kind.__qualname__}"

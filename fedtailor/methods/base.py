@@ -1,0 +1,131 @@
+"""The contract: a method is frozen settings plus functions over explicit state.
+
+What changes lives in ``server.state``, ``server.memory[client]`` and ``client.state`` and nowhere else;
+randomness comes from ``client.stream`` and ``server.stream``. The framework calls the moments below, moves
+payloads, stores state and evaluates; a method never touches test data.
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.models import Network, Part
+from fedtailor.payload import Payload
+from fedtailor.weights import Weights, mean, select
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask clients for a task: the method's function of this name runs on each client.
+
+    ``replies = yield Ask("assess", {client: payload})`` calls ``method.assess(client, payload) -> Payload``
+    on the clients; those that failed are missing from the replies, with a reason in ``replies.failed``.
+    """
+
+    name: str
+    payloads: Mapping[int, Payload]
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Ask for a decision: ``action = yield Decide("head-weights", observation)``.
+
+    The framework answers from a script or an environment if there is one, else from ``method.decide``, and
+    records observation and action; a `Reward` completes the record later.
+    """
+
+    name: str
+    observation: Tensor
+    mask: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Reward:
+    """The reward of the latest decision of this name: ``yield Reward("head-weights", 0.3)``."""
+
+    name: str
+    value: float
+
+
+Steps = Generator[Ask | Decide | Reward, Any, Any]
+Payloads = Mapping[int, Payload]
+
+
+class Method(BaseModel):
+    """Sample-weighted averaging of the shared part; subclasses change the moments they care about."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    shares: ClassVar[Part] = "all"  # what travels; the rest is private and stays on the client
+    needs_validation: ClassVar[bool] = False
+
+    # Settings
+
+    def inert(self) -> str | None:
+        """A sentence when the settings switch the method's own idea off."""
+        return None
+
+    def shared(self, network: Network) -> frozenset[str]:
+        """The names of the tensors that travel."""
+        return network.part(self.shares)
+
+    # On the server
+
+    def start_server(self, server: Server) -> None:
+        """Once, before the first round; ``server.weights`` is the initial shared part."""
+
+    def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads | Steps:
+        """A payload for each client of the cohort: the shared part of the global model.
+
+        May be a generator that yields `Ask`, `Decide` and `Reward` and returns the payloads.
+        """
+        return dict.fromkeys(cohort, Payload({"model": server.weights}))
+
+    def finish(self, server: Server, replies: Replies) -> None | Steps:
+        """Take in the replies (at least one): the mean weighted by samples.
+
+        May be a generator, like ``prepare``.
+        """
+        server.weights = mean(
+            [reply["model"] for reply in replies.values()],
+            [reply.number("samples") for reply in replies.values()],
+        )
+        return None
+
+    def models(self, server: Server) -> dict[str, Weights]:
+        """The named, complete models the server holds: the global one where everything is shared."""
+        complete = {**server.initial, **server.weights}
+        needed = frozenset(server.network.names) - server.network.statistics
+        return {"global": complete} if needed <= server.shared else {}
+
+    def decide(self, server: Server, question: Decide) -> Tensor:
+        """The action of the method's agent."""
+        raise NotImplementedError(f"{type(self).__name__} asks for {question.name!r} and has no agent")
+
+    # On a client
+
+    def start_client(self, client: Client) -> None:
+        """Once per client, before its first task."""
+
+    def receive(self, client: Client, payload: Payload) -> None:
+        """Load the shared part, keep the private part."""
+        client.load(payload["model"])
+
+    def fit(self, client: Client) -> None:
+        """Local training."""
+        client.train()
+
+    def upload(self, client: Client) -> Payload:
+        """The shared part and the number of samples."""
+        return Payload(
+            {"model": select(client.weights(), client.shared)}, numbers={"samples": client.samples}
+        )
+
+    def personal(self, client: Client) -> None:
+        """Turn the model into the one this client would deploy. Works on a copy: nothing of it is kept."""

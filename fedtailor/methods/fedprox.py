@@ -1,0 +1,27 @@
+from typing import ClassVar
+
+from pydantic import Field
+
+from fedtailor.methods.base import Method
+from fedtailor.methods.sides import Client
+
+
+class FedProx(Method):
+    """FedAvg whose clients are held near the received model (Li et al., 2020).
+
+    Exchanged: the whole model, down and up.
+    Client: minimises f_i(w) + mu/2 |w - w_received|^2 (eq. 2); the gradient of the proximal term passes
+    through momentum like any part of the loss.
+    Server: the mean by data size.
+    """
+
+    name: ClassVar = "fedprox"
+    paper: ClassVar = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
+
+    mu: float = Field(0.1, ge=0, le=1000, description="strength of the pull; 0 is FedAvg")
+
+    def inert(self) -> str | None:
+        return "mu = 0 switches the proximal term off: this is FedAvg" if self.mu == 0 else None
+
+    def fit(self, client: Client) -> None:
+        client.train(toward=client.received, pull=self.mu)

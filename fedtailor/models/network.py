@@ -1,0 +1,210 @@
+"""A module with a declared body and head."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedtailor.errors import UserError, unknown
+from fedtailor.models.catalogue import CATALOGUE, auto_name
+from fedtailor.models.inputs import Inputs
+from fedtailor.models.own import build_own
+from fedtailor.models.settings import ModelSettings
+from fedtailor.models.split import Split, is_sequence, split_module, split_stages
+from fedtailor.streams import seed_of
+
+__all__ = ["NORMALISATION", "Inputs", "Network", "Part", "build"]
+
+Part = Literal["all", "body", "head", "none"]
+
+NORMALISATION = (
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.RMSNorm,
+)
+
+
+def build(settings: ModelSettings, inputs: Inputs, seed: int) -> "Network":
+    """The network with its initial weights: the same bits for the same seed, in every process.
+
+    The global random numbers of torch are as they were before.
+    """
+    name = auto_name(inputs) if settings.name == "auto" else settings.name
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        # Not `torch.manual_seed`, which would also seed the accelerators that are not put back.
+        torch.default_generator.manual_seed(seed_of(seed, "model"))
+        module = _module(name, settings, inputs)
+        return Network(module, find_head(module, settings.head, name), inputs)
+
+
+class Network:
+    """A module with a declared body and head.
+
+    A *layer* is a module that holds tensors itself; `layers` gives its tensors by name. Tensors of a
+    part, of a layer or of the whole are always listed in the order of the module's state dict.
+    """
+
+    def __init__(self, module: nn.Module, head_layers: Iterable[str], inputs: Inputs) -> None:
+        """Declare `head_layers`, names of layers of `module`, as its head and all others as its body."""
+        self.module = module
+        self.layers = layers_of(module)
+        self.head_layers = tuple(layer for layer in self.layers if layer in set(head_layers))
+        self.names = tuple(module.state_dict())
+        self.normalisation = frozenset(name for name in self.names if _is_normalisation(self._owner(name)))
+        buffers = dict(module.named_buffers(remove_duplicate=False))
+        self.statistics = frozenset(self.normalisation & buffers.keys())
+        head = frozenset(name for layer in self.head_layers for name in self.layers[layer])
+        self._parts: dict[Part, frozenset[str]] = {
+            "all": frozenset(self.names),
+            "body": frozenset(self.names) - head,
+            "head": head,
+            "none": frozenset(),
+        }
+        self._split = self._find_split(inputs)
+
+    @property
+    def splittable(self) -> bool:
+        """Whether `features` and `classify` exist; if not, the parts are known by their tensors only."""
+        return self._split is not None
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return sum(parameter.numel() for parameter in self.parameters().values())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.module(x)  # type: ignore[no-any-return]
+
+    def features(self, x: Tensor) -> Tensor:
+        """The output of the body, which is the input of the first layer of the head."""
+        return self._cut().features(x)
+
+    def classify(self, features: Tensor) -> Tensor:
+        """The outputs for given features: `classify(features(x))` has the bits of `network(x)`."""
+        return self._cut().classify(features)
+
+    def part(self, part: Part) -> frozenset[str]:
+        """The names of the tensors, parameters and buffers, of a part."""
+        return self._parts[part]
+
+    def parameters(self, part: Part = "all") -> dict[str, nn.Parameter]:
+        """The parameters of a part; one that several layers share is listed once."""
+        names = self._parts[part]
+        return {name: value for name, value in self.module.named_parameters() if name in names}
+
+    def weights(self, part: Part = "all") -> dict[str, Tensor]:
+        """Copies of the tensors of a part, contiguous and on the CPU, whatever the module uses itself."""
+        names = self._parts[part]
+        return {name: _copy(self._tensor(name)) for name in self.names if name in names}
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy any of the network's tensors into the module, which keeps its memory format.
+
+        Nothing is copied if a name is unknown or a shape is wrong.
+        """
+        for name, value in weights.items():
+            if name not in self._parts["all"]:
+                raise ValueError(f"the network has no tensor {name!r}")
+            if value.shape != self._tensor(name).shape:
+                shape = tuple(self._tensor(name).shape)
+                raise ValueError(f"tensor {name!r} has shape {tuple(value.shape)}, not {shape}")
+        with torch.no_grad():
+            for name, value in weights.items():
+                self._tensor(name).copy_(value)
+
+    def _find_split(self, inputs: Inputs) -> Split | None:
+        head = [self._tensor(name) for name in self.names if name in self._parts["head"]]
+        if isinstance(self.module, nn.Sequential) and is_sequence(self.module):
+            return split_stages(self.module, head)
+        return split_module(self.module, head, inputs)
+
+    def _cut(self) -> Split:
+        if self._split is None:
+            raise ValueError(
+                f"this network's head ({', '.join(self.head_layers)}) is not the last thing that it computes, "
+                "so it has no features"
+            )
+        return self._split
+
+    def _tensor(self, name: str) -> Tensor:
+        # Looked up each time: moving a module to another device or format replaces its buffers.
+        return getattr(self._owner(name), name.rpartition(".")[2])  # type: ignore[no-any-return]
+
+    def _owner(self, name: str) -> nn.Module:
+        return self.module.get_submodule(name.rpartition(".")[0])
+
+
+def layers_of(module: nn.Module) -> dict[str, tuple[str, ...]]:
+    """Layer name -> the names of its tensors: weight and bias together, and buffers."""
+    layers: dict[str, tuple[str, ...]] = {}
+    for name in module.state_dict():
+        layer = name.rpartition(".")[0]
+        layers[layer] = (*layers.get(layer, ()), name)
+    return layers
+
+
+def find_head(module: nn.Module, head: str | tuple[str, ...], name: str) -> tuple[str, ...]:
+    """The names of the layers that `model.head` means for this module."""
+    if isinstance(head, tuple):
+        chosen = _named(module, head)
+    else:
+        linear = [layer for layer, part in module.named_modules() if isinstance(part, nn.Linear)]
+        if not linear:
+            raise UserError(
+                f"model {name!r} has no linear layer for model.head = {head!r}: name its head layers, some of "
+                f"{', '.join(layers_of(module))}"
+            )
+        chosen = linear[-1:] if head == "last" else linear
+    layers = tuple(layer for layer in layers_of(module) if any(_within(layer, one) for one in chosen))
+    _refuse_sharing(module, layers, name)
+    return layers
+
+
+def _module(name: str, settings: ModelSettings, inputs: Inputs) -> nn.Module:
+    if ":" in name:
+        return build_own(name, inputs, settings.arguments)
+    if name not in CATALOGUE:
+        raise unknown("model", name, [*CATALOGUE, "auto", "module:Class"])
+    return CATALOGUE[name].build(inputs, settings.arguments)
+
+
+def _named(module: nn.Module, head: tuple[str, ...]) -> tuple[str, ...]:
+    layers = layers_of(module)
+    for name in head:
+        if not any(_within(layer, name) for layer in layers):
+            raise unknown("layer in model.head", name, layers)
+    return head
+
+
+def _within(layer: str, container: str) -> bool:
+    return layer == container or layer.startswith(f"{container}.")
+
+
+def _refuse_sharing(module: nn.Module, head: tuple[str, ...], name: str) -> None:
+    """A tensor of both parts could neither travel nor stay."""
+    homes: dict[int, str] = {}
+    tensors = module.state_dict(keep_vars=True)
+    for layer, names in layers_of(module).items():
+        for tensor in names:
+            other = homes.setdefault(id(tensors[tensor]), layer)
+            if (other in head) != (layer in head):
+                raise UserError(
+                    f"model {name!r} shares {tensor!r} between layers {other!r} and {layer!r}: model.head must "
+                    "name both or neither"
+                )
+
+
+def _is_normalisation(module: nn.Module) -> bool:
+    return isinstance(module, NORMALISATION)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

@@ -1,0 +1,85 @@
+"""A network of the user's own, named 'module:Class'.
+
+The class, or any function that returns a module, is called with the `arguments` of the settings. Of
+these parameters it is also given those that it names itself:
+
+    inputs      the `Inputs`: shape, outputs, vocabulary
+    shape       the shape of one sample, such as (3, 32, 32)
+    classes     the number of outputs (`outputs` means the same)
+    vocabulary  the number of token ids
+
+An argument in the settings goes before one of these.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedtailor.errors import UserError
+from fedtailor.models.evaluating import evaluating
+from fedtailor.models.inputs import Inputs
+
+
+def build_own(name: str, inputs: Inputs, arguments: Mapping[str, Any]) -> nn.Module:
+    """The user's module, after it has turned one batch into outputs of the right shape."""
+    factory = _import(name)
+    try:
+        module = factory(**{**_offered(factory, inputs), **arguments})
+    except Exception as error:
+        raise UserError(f"model {name!r} cannot be built with {dict(arguments)}: {_reason(error)}") from error
+    if not isinstance(module, nn.Module):
+        raise UserError(f"model {name!r} gives a {type(module).__name__}, which is not a torch.nn.Module")
+    _check_outputs(name, module, inputs)
+    return module
+
+
+def _import(name: str) -> Callable[..., Any]:
+    where, _, what = name.partition(":")
+    try:
+        found = getattr(import_module(where), what, None)
+    except Exception as error:
+        raise UserError(f"model {name!r} cannot be imported: {_reason(error)}") from error
+    if not callable(found):
+        raise UserError(f"model {name!r} cannot be imported: module {where!r} has no class {what!r}")
+    if isinstance(found, type) and not issubclass(found, nn.Module):
+        raise UserError(f"model {name!r} is a class that is not a torch.nn.Module")
+    return found  # type: ignore[no-any-return]
+
+
+def _offered(factory: Callable[..., Any], inputs: Inputs) -> dict[str, Any]:
+    offers = {
+        "inputs": inputs,
+        "shape": inputs.shape,
+        "classes": inputs.outputs,
+        "outputs": inputs.outputs,
+        "vocabulary": inputs.vocabulary,
+    }
+    wanted = signature(factory).parameters
+    return {name: value for name, value in offers.items() if name in wanted}
+
+
+def _check_outputs(name: str, module: nn.Module, inputs: Inputs) -> None:
+    batch = inputs.example()
+    try:
+        with evaluating(module):
+            outputs = module(batch)
+    except Exception as error:
+        raise UserError(
+            f"model {name!r} fails on a batch of shape {tuple(batch.shape)}: {_reason(error)}"
+        ) from error
+    if not isinstance(outputs, Tensor):
+        raise UserError(f"model {name!r} gives a {type(outputs).__name__}, which is not a tensor")
+    if outputs.shape != torch.Size((len(batch), inputs.outputs)):
+        raise UserError(
+            f"model {name!r} gives {tuple(outputs.shape)} for a batch of {len(batch)} samples, "
+            f"but this data needs {(len(batch), inputs.outputs)}"
+        )
+
+
+def _reason(error: Exception) -> str:
+    """The first line only: what the user reads is one sentence."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

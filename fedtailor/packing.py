@@ -1,0 +1,115 @@
+"""Trees of tensors, numbers and strings as bytes, and back: the one format of states, payloads and files.
+
+The bytes are a safetensors file: the tensors under running numbers, the tree as JSON in its metadata.
+Nothing is ever pickled, and unpacking runs no code. Numbers and tensors come back with the same bits.
+"""
+
+import json
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The state of an object with ``state_dict()/load_state_dict()``, waiting for its object."""
+
+    state: Any
+
+
+def pack(tree: Any) -> bytes:
+    """The bytes of a tree of dicts, lists, tensors, numbers, strings, None and stateful objects."""
+    tensors: dict[str, torch.Tensor] = {}
+    outline = json.dumps(_encode(tree, tensors, "state"), separators=(",", ":"))
+    return safetensors.torch.save(tensors, metadata={"tree": outline})  # type: ignore[no-any-return]
+
+
+def unpack(data: bytes) -> Any:
+    """The tree that ``pack`` was given; tuples come back as lists, stateful objects as `Stored`."""
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    outline = json.loads(header["__metadata__"]["tree"])
+    # clone: a tensor of torch's own allocation is aligned, so that kernels take the same path everywhere
+    tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
+    return _decode(outline, tensors)
+
+
+def digest(data: bytes) -> str:
+    """A short name for these bytes: equal names mean equal contents."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def restore(fresh: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """The stored state, with the objects that ``start_server``/``start_client`` built loaded from it."""
+    return {key: _revive(fresh.get(key), value, key) for key, value in stored.items()}
+
+
+def has_objects(tree: Any) -> bool:
+    """Whether an unpacked tree waits for objects to be built."""
+    if isinstance(tree, dict):
+        return any(has_objects(value) for value in tree.values())
+    if isinstance(tree, list):
+        return any(has_objects(value) for value in tree)
+    return isinstance(tree, Stored)
+
+
+def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.Tensor):
+        name = str(len(tensors))
+        tensor = value.detach().cpu()
+        # one storage per tensor: the file format knows no views
+        tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
+        return {"$tensor": name}
+    if isinstance(value, list | tuple):
+        return [_encode(item, tensors, f"{where}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        encoded = [(key, _encode(item, tensors, f"{where}[{key!r}]")) for key, item in value.items()]
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return dict(encoded)
+        if all(isinstance(key, int | str) for key in value):
+            return {"$pairs": encoded}
+        raise TypeError(f"{where}: a key must be a string or a whole number")
+    if isinstance(value, Stored):
+        return {"$object": _encode(value.state, tensors, where)}
+    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+        return {"$object": _encode(value.state_dict(), tensors, where)}
+    raise TypeError(
+        f"{where} holds a {type(value).__name__}; state and payloads hold tensors, numbers, strings, "
+        "lists, dicts and objects with state_dict()/load_state_dict()"
+    )
+
+
+def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$tensor" in value:
+        return tensors[value["$tensor"]]
+    if "$pairs" in value:
+        return {key: _decode(item, tensors) for key, item in value["$pairs"]}
+    if "$object" in value:
+        return Stored(_decode(value["$object"], tensors))
+    return {key: _decode(item, tensors) for key, item in value.items()}
+
+
+def _revive(fresh: Any, stored: Any, where: str) -> Any:
+    if isinstance(stored, Stored):
+        if not hasattr(fresh, "load_state_dict"):
+            raise TypeError(f"state[{where!r}] was an object that start_server or start_client did not build")
+        fresh.load_state_dict(stored.state)
+        return fresh
+    if isinstance(stored, dict) and has_objects(stored):
+        built = fresh if isinstance(fresh, dict) else {}
+        return {key: _revive(built.get(key), value, f"{where}.{key}") for key, value in stored.items()}
+    if isinstance(stored, list) and has_objects(stored):
+        built_list = fresh if isinstance(fresh, list) else [None] * len(stored)
+        return [
+            _revive(f, s, f"{where}[{i}]") for i, (f, s) in enumerate(zip(built_list, stored, strict=True))
+        ]
+    return stored
