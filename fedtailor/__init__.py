@@ -1,0 +1,79 @@
+"""FedTailor: personalised federated learning, in which every client ends with a model that fits.
+
+    import fedtailor
+    run = fedtailor.run({"method": {"name": "fedper"}, "rounds": 10})
+    print(run.summary()["metrics"]["final"])
+
+Importing this package is instant: torch is loaded by the first thing that needs it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fedtailor.errors import UserError
+from fedtailor.version import __version__
+
+if TYPE_CHECKING:
+    from fedtailor.methods import Ask, Client, Decide, Method, Payload, Replies, Reward, Server
+    from fedtailor.runs import (
+        Comparison,
+        Experiment,
+        Run,
+        compare,
+        experiment,
+        export_client,
+        export_global,
+        load_model,
+        resume,
+        run,
+    )
+
+_HOMES = {
+    **dict.fromkeys(
+        ("Ask", "Client", "Decide", "Method", "Payload", "Replies", "Reward", "Server"), "fedtailor.methods"
+    ),
+    **dict.fromkeys(
+        (
+            "Comparison",
+            "Experiment",
+            "Run",
+            "compare",
+            "experiment",
+            "export_client",
+            "export_global",
+            "load_model",
+            "resume",
+            "run",
+        ),
+        "fedtailor.runs",
+    ),
+}
+
+__all__ = [
+    "Ask",
+    "Client",
+    "Comparison",
+    "Decide",
+    "Experiment",
+    "Method",
+    "Payload",
+    "Replies",
+    "Reward",
+    "Run",
+    "Server",
+    "UserError",
+    "__version__",
+    "compare",
+    "experiment",
+    "export_client",
+    "export_global",
+    "load_model",
+    "resume",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedtailor' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -25,7 +25,7 @@ def pack(tree: Any) -> bytes:
     """The bytes of a tree of dicts, lists, tensors, numbers, strings, None and stateful objects."""
     tensors: dict[str, torch.Tensor] = {}
     outline = json.dumps(_encode(tree, tensors, "state"), separators=(",", ":"))
-    return safetensors.torch.save(tensors, metadata={"tree": outline})  # type: ignore[no-any-return]
+    return safetensors.torch.save(tensors, metadata={"tree": outline})
 
 
 def unpack(data: bytes) -> Any:
@@ -109,7 +109,5 @@ def _revive(fresh: Any, stored: Any, where: str) -> Any:
         return {key: _revive(built.get(key), value, f"{where}.{key}") for key, value in stored.items()}
     if isinstance(stored, list) and has_objects(stored):
         built_list = fresh if isinstance(fresh, list) else [None] * len(stored)
-        return [
-            _revive(f, s, f"{where}[{i}]") for i, (f, s) in enumerate(zip(built_list, stored, strict=True))
-        ]
+        return [_revive(f, s, f"{where}[{i}]") for i, (f, s) in enumerate(zip(built_list, stored, strict=True))]
     return stored

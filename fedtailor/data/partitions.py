@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ..errors import UserError
+from fedtailor.errors import UserError
+
 from .shares import Shares
 
 DRAWS = 10  # Dirichlet draws before the best of them is repaired
@@ -223,7 +224,7 @@ def one_label(
 ) -> Shares:
     """``size`` samples of a single class for every client; all classes have nearly equally many clients."""
     _enough(len(labels), clients)
-    present, label, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    present, label = np.unique(labels, return_inverse=True)
     class_of = stream.permutation(len(present))[np.arange(clients) % len(present)]  # (clients,)
     owners = np.full(len(labels), -1, np.int64)
     for each, rows in enumerate(_rows_by_class(label, len(present), stream)):
@@ -263,8 +264,8 @@ def mixed(labels: np.ndarray, clients: int, stream: Stream, sigma: float = 0.5) 
         size = min(half, (len(rows) - wide) // max(1, len(holders)))
         if len(rows) < wide or (len(holders) and size < 1):
             raise UserError(
-                f"partition mixed cannot give {wide} of {clients} clients a sample of every class because one "
-                f"class has only {len(rows)} samples: lower data.clients or raise data.partition.sigma"
+                f"partition mixed cannot give {wide} of {clients} clients a sample of every class because "
+                f"one class has only {len(rows)} samples: lower data.clients or raise data.partition.sigma"
             )
         taken = size * len(holders)
         owners[rows[:taken]] = np.repeat(holders, size)
@@ -387,7 +388,9 @@ def _dirichlet_counts(sizes: np.ndarray, clients: int, alpha: float, stream: Str
     shape = (len(sizes), clients)
     # A Gamma(alpha) variable is Gamma(alpha + 1) times U^(1/alpha); its logarithm does not underflow
     # to 0 for small alpha, where the usual way ends in 0/0.
-    log_gamma = np.log(stream.standard_gamma(alpha + 1, shape)) + np.log1p(-stream.random_sample(shape)) / alpha
+    log_gamma = (
+        np.log(stream.standard_gamma(alpha + 1, shape)) + np.log1p(-stream.random_sample(shape)) / alpha
+    )
     weights = np.exp(log_gamma - log_gamma.max(1, keepdims=True))
     cuts = np.cumsum(weights, 1) / weights.sum(1, keepdims=True)
     # Rounded, because the last bits of exp and log differ between processors.
@@ -421,7 +424,7 @@ def _lift(owners: np.ndarray, clients: int, min_size: int, stream: Stream) -> np
 def _apportion(shares: np.ndarray, total: int) -> np.ndarray:
     """Whole numbers that sum to ``total`` and follow the shares (largest remainders)."""
     exact = np.round(shares / shares.sum() * total, 9)
-    whole = np.floor(exact).astype(np.int64)
+    whole: np.ndarray = np.floor(exact).astype(np.int64)
     largest = np.argsort(whole - exact, kind="stable")[: total - int(whole.sum())]
     whole[largest] += 1
     return whole

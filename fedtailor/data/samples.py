@@ -45,7 +45,8 @@ class Samples:
         """int64 (N,): one number per (group, class), the unit that splits keep in proportion."""
         if self.groups is None:
             return self.labels
-        return self.groups * max(1, len(self.classes)) + self.labels
+        strata: np.ndarray = self.groups * max(1, len(self.classes)) + self.labels
+        return strata
 
     def take(self, rows: np.ndarray) -> "Samples":
         """Only these rows, as a copy."""
@@ -82,15 +83,17 @@ def train_and_test(
 def with_statistics(samples: Samples) -> Samples:
     """Samples with the channel means and deviations of the images that are not official test images.
 
-    Sums are of integers, so the result is the same on every machine.
+    The sums are whole numbers far below 2^53, so they are exact and the same on every machine.
     """
     rows = np.flatnonzero(~samples.official_test)
     channels = samples.x.shape[-1]
-    total, squares = np.zeros(channels, np.int64), np.zeros(channels, np.int64)
+    total, squares = np.zeros(channels), np.zeros(channels)
     for start in range(0, len(rows), CHUNK):
-        pixels = samples.x[rows[start : start + CHUNK]].reshape(-1, channels).astype(np.int32)
-        total += pixels.sum(0, dtype=np.int64)
-        squares += (pixels * pixels).sum(0, dtype=np.int64)
+        chunk = samples.x[rows[start : start + CHUNK]]
+        for channel in range(channels):
+            values = chunk[..., channel].astype(np.float64).reshape(-1)
+            total[channel] += values.sum()
+            squares[channel] += values @ values
     count = max(1, samples.x[0].size // channels * len(rows)) if len(samples) else 1
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 1.0))  # a constant channel must not divide by 0

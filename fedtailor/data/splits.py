@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from ..errors import UserError
+from fedtailor.errors import UserError
+
 from .partitions import Stream
 from .shares import Shares
 
 
-def carve(
-    shares: Shares, strata: np.ndarray, take: np.ndarray, stream: Stream
-) -> tuple[Shares, Shares]:
+def carve(shares: Shares, strata: np.ndarray, take: np.ndarray, stream: Stream) -> tuple[Shares, Shares]:
     """Take ``take[client]`` samples out of every client's share, in proportion to its strata.
 
     Returns what is left and what was taken. A client's samples are laid out stratum by stratum and
@@ -48,9 +47,7 @@ def by_fractions(
     return train, validated, tested
 
 
-def official_tests(
-    train: Shares, test_rows: np.ndarray, strata: np.ndarray, stream: Stream
-) -> Shares:
+def official_tests(train: Shares, test_rows: np.ndarray, strata: np.ndarray, stream: Stream) -> Shares:
     """Deal the official test samples to the clients, class by class, without overlap.
 
     The test samples of a class go to the clients in proportion to how many training samples of it

@@ -57,7 +57,7 @@ class Result:
     reply: bytes | None = None
     state: bytes | None = None
     scores: dict[str, Score] = field(default_factory=dict)  # by model; of a score: by client id
-    trace: Trace = Trace()
+    trace: Trace = field(default_factory=Trace)
     failure: str | None = None  # one sentence
     details: str = ""  # a traceback, for the author of a method
     seconds: float = 0.0

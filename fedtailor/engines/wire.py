@@ -43,8 +43,7 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[bytes]]:
 def send_tasks(connection: socket.socket, tasks: Sequence[Task]) -> None:
     bag = _Bag()
     rows = [
-        {**vars(task), "payload": bag.put(task.payload), "state": bag.put(task.state)}
-        | {"moment": asdict(task.moment)}
+        {**vars(task), "payload": bag.put(task.payload), "state": bag.put(task.state)} | {"moment": asdict(task.moment)}
         for task in tasks
     ]
     send(connection, {"kind": "tasks", "tasks": rows}, bag.blobs)

@@ -82,7 +82,7 @@ class Worker:
         sizes = [len(y) for _, y in parts]
         scores = {
             str(client): Score(int(hit.sum()), float(loss.double().sum()), len(hit))
-            for client, loss, hit in zip(task.clients, lost.split(sizes), right.split(sizes), strict=True)
+            for client, loss, hit in zip(task.clients, torch.split(lost, sizes), torch.split(right, sizes), strict=True)
         }
         return Result(task.index, scores=scores)
 

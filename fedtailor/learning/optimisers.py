@@ -27,9 +27,7 @@ def optimiser(settings: TrainingSettings, parameters: Sequence[Tensor], lr: floa
 class SGD:
     """Stochastic gradient descent with heavy-ball momentum, as in ``torch.optim.SGD``."""
 
-    def __init__(
-        self, parameters: Sequence[Tensor], lr: float, momentum: float = 0.0, weight_decay: float = 0.0
-    ):
+    def __init__(self, parameters: Sequence[Tensor], lr: float, momentum: float = 0.0, weight_decay: float = 0.0):
         self.parameters = [parameter.detach() for parameter in parameters]
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
         self.velocity: list[Tensor] | None = None

@@ -61,9 +61,7 @@ class TrainingSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(1, ge=0, le=10_000, description="passes over the client's data per round")
-    steps: int | None = Field(
-        None, ge=0, le=1_000_000, description="mini-batches per round, instead of epochs"
-    )
+    steps: int | None = Field(None, ge=0, le=1_000_000, description="mini-batches per round, instead of epochs")
     batch_size: int = Field(10, ge=1, le=1_000_000, description="samples per mini-batch")
     optimiser: Literal["sgd", "adam"] = Field("sgd", description="starts afresh in every round")
     lr: float = Field(0.01, gt=0, le=100, description="learning rate")

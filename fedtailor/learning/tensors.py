@@ -28,8 +28,6 @@ def tensors(samples: Samples, indices: np.ndarray, device: str = "cpu") -> tuple
 def normalise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """Bytes (samples, height, width, channels) as standardised floats (samples, channels, height, width)."""
     scale = 1 / (255 * torch.tensor(std or (1.0,), dtype=torch.float64))
-    shift = -torch.tensor(mean or (0.0,), dtype=torch.float64) / torch.tensor(
-        std or (1.0,), dtype=torch.float64
-    )
+    shift = -torch.tensor(mean or (0.0,), dtype=torch.float64) / torch.tensor(std or (1.0,), dtype=torch.float64)
     floats = images.to(torch.float32).mul_(scale.float()).add_(shift.float())
     return floats.permute(0, 3, 1, 2)

@@ -87,7 +87,7 @@ class Method(BaseModel):
         """
         return dict.fromkeys(cohort, Payload({"model": server.weights}))
 
-    def finish(self, server: Server, replies: Replies) -> None | Steps:
+    def finish(self, server: Server, replies: Replies) -> Steps | None:
         """Take in the replies (at least one): the mean weighted by samples.
 
         May be a generator, like ``prepare``.
@@ -123,9 +123,7 @@ class Method(BaseModel):
 
     def upload(self, client: Client) -> Payload:
         """The shared part and the number of samples."""
-        return Payload(
-            {"model": select(client.weights(), client.shared)}, numbers={"samples": client.samples}
-        )
+        return Payload({"model": select(client.weights(), client.shared)}, numbers={"samples": client.samples})
 
     def personal(self, client: Client) -> None:
         """Turn the model into the one this client would deploy. Works on a copy: nothing of it is kept."""

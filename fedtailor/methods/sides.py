@@ -219,9 +219,7 @@ class Server:
 
     def preview(self, start: Callable[["Server"], None]) -> "Server":
         """A copy that decides greedily and whose changes have no consequences."""
-        copy = Server(
-            self.network, self.sizes, self.training, self.moment, self.shared, self.memory.preview(), True
-        )
+        copy = Server(self.network, self.sizes, self.training, self.moment, self.shared, self.memory.preview(), True)
         copy.initial = self.initial
         start(copy)
         copy.restore(unpack(pack(self.state)))

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedtailor.errors import UserError, unknown
 from fedtailor.models.inputs import Inputs
-from fedtailor.models.layers import Layers, MeanEmbedding, ResidualBlock, batch_norm, group_norm
+from fedtailor.models.layers import PADDING, Layers, MeanEmbedding, ResidualBlock, batch_norm, group_norm
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,7 @@ class Entry:
             return self.make(inputs, **{**self.arguments, **arguments})
         except (TypeError, ValueError, RuntimeError, ZeroDivisionError) as error:
             reason = str(error).partition("\n")[0]
-            raise UserError(
-                f"model {self.name!r} cannot be built with {dict(arguments)}: {reason}"
-            ) from error
+            raise UserError(f"model {self.name!r} cannot be built with {dict(arguments)}: {reason}") from error
 
     def _check(self, inputs: Inputs, arguments: Mapping[str, Any]) -> None:
         if inputs.kind not in self.kinds:
@@ -105,7 +103,7 @@ def resnet18_bn(inputs: Inputs) -> nn.Sequential:
 def fasttext(inputs: Inputs, dimensions: int = 32) -> nn.Sequential:
     """Mean of the tokens' embeddings and a linear layer."""
     layers = Layers(inputs)
-    layers.add("embedding", MeanEmbedding(inputs.vocabulary, dimensions, padding_idx=0))
+    layers.add("embedding", MeanEmbedding(inputs.vocabulary, dimensions, padding_idx=PADDING))
     return layers.linear(inputs.outputs, given=dimensions).sequential()
 
 
@@ -185,12 +183,8 @@ _ENTRIES = (
         CIFAR10,
         smallest=16,
     ),
-    Entry(
-        "resnet18-gn", "ResNet-18 with group normalisation and a 3x3 stem", resnet18_gn, CIFAR10, smallest=8
-    ),
-    Entry(
-        "resnet18-bn", "ResNet-18 with batch normalisation and a 3x3 stem", resnet18_bn, CIFAR10, smallest=8
-    ),
+    Entry("resnet18-gn", "ResNet-18 with group normalisation and a 3x3 stem", resnet18_gn, CIFAR10, smallest=8),
+    Entry("resnet18-bn", "ResNet-18 with batch normalisation and a 3x3 stem", resnet18_bn, CIFAR10, smallest=8),
     Entry(
         "fasttext",
         "FedAH's network for text: mean of the embeddings (32), linear",
@@ -206,9 +200,7 @@ _ENTRIES = (
         {"channels": (8, 16), "hidden": 32},
         smallest=4,
     ),
-    Entry(
-        "mlp", "linear layers with hidden layers of given widths (128)", mlp, MNIST, kinds=("image", "flat")
-    ),
+    Entry("mlp", "linear layers with hidden layers of given widths (128)", mlp, MNIST, kinds=("image", "flat")),
     Entry("linear", "one linear layer, with or without bias", linear, MNIST, kinds=("image", "flat")),
     _size("lite", "LiteModel, the one all clients share", (8, 16), 32),
     _size("small", "small model", (16, 32), 64),

@@ -47,9 +47,7 @@ def count_flops(network: Network, inputs: Inputs) -> int:
         total += _multiply_adds(layer, given[0], output)
 
     counted = (*NORMALISATION, nn.Linear, _ConvNd, MeanEmbedding)
-    hooks = [
-        layer.register_forward_hook(count) for layer in network.module.modules() if isinstance(layer, counted)
-    ]
+    hooks = [layer.register_forward_hook(count) for layer in network.module.modules() if isinstance(layer, counted)]
     try:
         with evaluating(network.module):
             network(inputs.example(samples=1))
@@ -66,9 +64,7 @@ def _multiply_adds(layer: nn.Module, given: Tensor, output: Tensor) -> int:
         case nn.ConvTranspose1d() | nn.ConvTranspose2d() | nn.ConvTranspose3d():
             return given.numel() * layer.weight[0].numel()
         case _ConvNd():
-            return (
-                output.numel() * layer.weight[0].numel()
-            )  # per output: input channels of its group x kernel
+            return output.numel() * layer.weight[0].numel()  # per output: input channels of its group x kernel
         case MeanEmbedding():
             return given.numel() * layer.embedding_dim
         case _:

@@ -22,13 +22,11 @@ class Layers:
         self._layers[name] = layer
         return self
 
-    def convolution(
-        self, channels: int, kernel: int = 3, padding: int = 0, stride: int = 1, bias: bool = True
-    ) -> Self:
+    def convolution(self, channels: int, kernel: int = 3, padding: int = 0, stride: int = 1, bias: bool = True) -> Self:
         given, height, width = self._shape
-        layer = nn.Conv2d(given, channels, kernel, stride=stride, padding=padding, bias=bias)
         height, width = ((side + 2 * padding - kernel) // stride + 1 for side in (height, width))
         self._now((channels, height, width))
+        layer = nn.Conv2d(given, channels, kernel, stride=stride, padding=padding, bias=bias)
         return self._number("conv", layer)
 
     def pool(self) -> Self:
@@ -48,9 +46,9 @@ class Layers:
         return self.add("flatten", nn.Flatten())
 
     def linear(self, width: int, given: int | None = None, bias: bool = True) -> Self:
-        layer = nn.Linear(self._shape[0] if given is None else given, width, bias=bias)
+        given = self._shape[0] if given is None else given
         self._now((width,))
-        return self._number("fc", layer)
+        return self._number("fc", nn.Linear(given, width, bias=bias))
 
     def sequential(self) -> nn.Sequential:
         return nn.Sequential(self._layers)
@@ -65,6 +63,9 @@ class Layers:
         return self.add(f"{kind}{count + 1}", layer)
 
 
+PADDING = 0  # the token id that fills a text up
+
+
 class MeanEmbedding(nn.Embedding):
     """The mean of the embeddings of a text's tokens; padding does not count, and no tokens give 0.
 
@@ -72,9 +73,9 @@ class MeanEmbedding(nn.Embedding):
     """
 
     def forward(self, tokens: Tensor) -> Tensor:
-        present = (tokens != self.padding_idx).unsqueeze(-1)  # (batch, tokens, 1)
+        present = tokens.ne(PADDING).unsqueeze(-1)  # (batch, tokens, 1)
         total = (super().forward(tokens) * present).sum(-2)  # (batch, dimensions)
-        return total / present.sum(-2).clamp(min=1)
+        return total.div(present.sum(-2).clamp(min=1))
 
 
 class ResidualBlock(nn.Module):

@@ -57,8 +57,9 @@ class Network:
         self.module = module
         self.layers = layers_of(module)
         self.head_layers = tuple(layer for layer in self.layers if layer in set(head_layers))
-        self.names = tuple(module.state_dict())
-        self.normalisation = frozenset(name for name in self.names if _is_normalisation(self._owner(name)))
+        self.names = tensor_names(module)
+        self._homes = {name: _home(module, name) for name in self.names}
+        self.normalisation = frozenset(name for name in self.names if _is_normalisation(self._homes[name][0]))
         buffers = dict(module.named_buffers(remove_duplicate=False))
         self.statistics = frozenset(self.normalisation & buffers.keys())
         head = frozenset(name for layer in self.head_layers for name in self.layers[layer])
@@ -122,30 +123,34 @@ class Network:
 
     def _find_split(self, inputs: Inputs) -> Split | None:
         head = [self._tensor(name) for name in self.names if name in self._parts["head"]]
-        if isinstance(self.module, nn.Sequential) and is_sequence(self.module):
+        if is_sequence(self.module):
             return split_stages(self.module, head)
         return split_module(self.module, head, inputs)
 
     def _cut(self) -> Split:
         if self._split is None:
             raise ValueError(
-                f"this network's head ({', '.join(self.head_layers)}) is not the last thing that it computes, "
-                "so it has no features"
+                f"this network's head ({', '.join(self.head_layers)}) is not the last thing it computes, "
+                "so there are no features to classify"
             )
         return self._split
 
     def _tensor(self, name: str) -> Tensor:
         # Looked up each time: moving a module to another device or format replaces its buffers.
-        return getattr(self._owner(name), name.rpartition(".")[2])  # type: ignore[no-any-return]
+        return getattr(*self._homes[name])  # type: ignore[no-any-return]
 
-    def _owner(self, name: str) -> nn.Module:
-        return self.module.get_submodule(name.rpartition(".")[0])
+
+def tensor_names(module: nn.Module) -> tuple[str, ...]:
+    """The parameters and buffers of the state dict, in its order, without a module's extra state."""
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    return tuple(name for name in module.state_dict() if name in parameters or name in buffers)
 
 
 def layers_of(module: nn.Module) -> dict[str, tuple[str, ...]]:
     """Layer name -> the names of its tensors: weight and bias together, and buffers."""
     layers: dict[str, tuple[str, ...]] = {}
-    for name in module.state_dict():
+    for name in tensor_names(module):
         layer = name.rpartition(".")[0]
         layers[layer] = (*layers.get(layer, ()), name)
     return layers
@@ -159,10 +164,10 @@ def find_head(module: nn.Module, head: str | tuple[str, ...], name: str) -> tupl
         linear = [layer for layer, part in module.named_modules() if isinstance(part, nn.Linear)]
         if not linear:
             raise UserError(
-                f"model {name!r} has no linear layer for model.head = {head!r}: name its head layers, some of "
-                f"{', '.join(layers_of(module))}"
+                f"model {name!r} has no linear layer for model.head = {head!r}: "
+                f"name its head layers, some of {', '.join(layers_of(module))}"
             )
-        chosen = linear[-1:] if head == "last" else linear
+        chosen = tuple(linear[-1:] if head == "last" else linear)
     layers = tuple(layer for layer in layers_of(module) if any(_within(layer, one) for one in chosen))
     _refuse_sharing(module, layers, name)
     return layers
@@ -197,9 +202,14 @@ def _refuse_sharing(module: nn.Module, head: tuple[str, ...], name: str) -> None
             other = homes.setdefault(id(tensors[tensor]), layer)
             if (other in head) != (layer in head):
                 raise UserError(
-                    f"model {name!r} shares {tensor!r} between layers {other!r} and {layer!r}: model.head must "
-                    "name both or neither"
+                    f"model {name!r} shares {tensor!r} between layers {other!r} and {layer!r}: "
+                    "model.head must name both or neither"
                 )
+
+
+def _home(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    layer, _, attribute = name.rpartition(".")
+    return module.get_submodule(layer), attribute
 
 
 def _is_normalisation(module: nn.Module) -> bool:

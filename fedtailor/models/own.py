@@ -68,9 +68,7 @@ def _check_outputs(name: str, module: nn.Module, inputs: Inputs) -> None:
         with evaluating(module):
             outputs = module(batch)
     except Exception as error:
-        raise UserError(
-            f"model {name!r} fails on a batch of shape {tuple(batch.shape)}: {_reason(error)}"
-        ) from error
+        raise UserError(f"model {name!r} fails on a batch of shape {tuple(batch.shape)}: {_reason(error)}") from error
     if not isinstance(outputs, Tensor):
         raise UserError(f"model {name!r} gives a {type(outputs).__name__}, which is not a tensor")
     if outputs.shape != torch.Size((len(batch), inputs.outputs)):

@@ -1,7 +1,11 @@
-"""Where a module can be cut in two: what comes before the head, and the head."""
+"""Where a module can be cut in two: what comes before the head, and the head.
+
+A split holds modules and no functions, so that a deep copy of a network has a split of its own.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +13,6 @@ from torch import Tensor, nn
 from fedtailor.models.evaluating import evaluating
 from fedtailor.models.inputs import Inputs
 from fedtailor.streams import torch_stream
-
-# Holds no function, so that a deep copy of a network has a split of its own.
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ def split_stages(module: nn.Sequential, head: list[Tensor]) -> StageSplit | None
     stages = tuple(_stages(module))
     wanted = {id(tensor) for tensor in head}
     held = [{id(tensor) for tensor in _tensors(stage)} for stage in stages]
-    start = next(index for index, tensors in enumerate(held) if tensors & wanted)
-    if not all(tensors <= wanted for tensors in held[start:]):
+    start = next((index for index, tensors in enumerate(held) if tensors & wanted), None)
+    if start is None or not all(tensors <= wanted for tensors in held[start:]):
         return None
     return StageSplit(stages[:start], stages[start:])
 
@@ -66,13 +68,13 @@ def split_module(module: nn.Module, head: list[Tensor], inputs: Inputs) -> Modul
     return split if _is_last_step(split, inputs) else None
 
 
-def is_sequence(module: nn.Module) -> bool:
+def is_sequence(module: nn.Module) -> TypeGuard[nn.Sequential]:
     """Whether the module only calls its layers one after the other."""
     return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
 
 
-def _stages(module: nn.Module) -> Iterator[nn.Module]:
-    for layer in module.children() if not isinstance(module, nn.Sequential) else module:
+def _stages(module: nn.Sequential) -> Iterator[nn.Module]:
+    for layer in module:
         if is_sequence(layer):
             yield from _stages(layer)
         else:
@@ -97,7 +99,7 @@ def _is_last_step(split: ModuleSplit, inputs: Inputs) -> bool:
     with evaluating(split.module):
         try:
             for parameter in split.module.parameters():
-                parameter.add_(torch.rand(parameter.shape, generator=stream) / 10)
+                parameter.add_((torch.rand(parameter.shape, generator=stream) - 0.5) / 50)
             captured, outputs = _capture(split.module, split.head, inputs.example())
             return len(captured) == 1 and torch.equal(split.classify(captured[0]), outputs)
         finally:
@@ -106,9 +108,13 @@ def _is_last_step(split: ModuleSplit, inputs: Inputs) -> bool:
 
 
 def _capture(module: nn.Module, head: nn.Module, x: Tensor) -> tuple[list[Tensor], Tensor]:
-    """What the head was given at each call, and what the module gave."""
+    """Everything that the head was given, over all its calls, and what the module gave."""
     given: list[Tensor] = []
-    hook = head.register_forward_pre_hook(lambda _, arguments: given.append(*arguments))
+
+    def keep(_: nn.Module, arguments: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        given.extend((*arguments, *named.values()))
+
+    hook = head.register_forward_pre_hook(keep, with_kwargs=True)
     try:
         return given, module(x)
     finally:

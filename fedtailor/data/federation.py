@@ -1,0 +1,150 @@
+"""A federation's data: all samples once, and each client's train, validation and test share of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from fedtailor.errors import UserError
+from fedtailor.streams import numpy_stream
+
+from . import splits
+from .partitions import OneLabel, Pool
+from .samples import Samples
+from .settings import DataSettings
+from .shares import Shares
+from .sources import load
+
+VALIDATION = 0.15  # carved out of train when a method needs validation data and the settings have none
+
+__all__ = ["Federation", "Shares", "build"]
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    samples: Samples
+    train: Shares
+    val: Shares
+    test: Shares
+
+    @property
+    def clients(self) -> int:
+        return len(self.train)
+
+    def digest(self) -> str:
+        """A hex digest of every sample and of who owns it; a resumed run compares it."""
+        hashed = blake2b(digest_size=16)
+        for name, array in sorted(self.arrays().items()):
+            hashed.update(f"{name} {array.dtype.str} {array.shape};".encode())
+            hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        hashed.update(repr(sorted(self.outline().items())).encode())
+        return hashed.hexdigest()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything large, by name; with ``outline`` enough to build the federation again."""
+        arrays = {"x": self.samples.x, "y": self.samples.y, "official_test": self.samples.official_test}
+        if self.samples.groups is not None:
+            arrays["groups"] = self.samples.groups
+        for name, shares in (("train", self.train), ("val", self.val), ("test", self.test)):
+            arrays[f"{name}_indices"] = shares.indices
+            arrays[f"{name}_offsets"] = shares.offsets
+        return arrays
+
+    def outline(self) -> dict[str, Any]:
+        """Everything small, ready for JSON."""
+        samples = self.samples
+        return {
+            "classes": list(samples.classes),
+            "group_names": list(samples.group_names),
+            "mean": list(samples.mean),
+            "std": list(samples.std),
+            "vocabulary": samples.vocabulary,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], outline: Mapping[str, Any]) -> "Federation":
+        """The federation with these ``arrays()`` and this ``outline()``; arrays are not copied."""
+        samples = Samples(
+            x=arrays["x"],
+            y=arrays["y"],
+            classes=tuple(outline["classes"]),
+            official_test=arrays["official_test"],
+            groups=arrays.get("groups"),
+            group_names=tuple(outline["group_names"]),
+            mean=tuple(outline["mean"]),
+            std=tuple(outline["std"]),
+            vocabulary=int(outline["vocabulary"]),
+        )
+        train, val, test = (
+            Shares(arrays[f"{name}_indices"], arrays[f"{name}_offsets"]) for name in ("train", "val", "test")
+        )
+        return cls(samples, train, val, test)
+
+
+def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) -> Federation:
+    """Load the samples, deal them to the clients and split every client's share.
+
+    With ``needs_validation`` and no validation share in the settings, 15 % of every client's
+    training samples (at least 1) become its validation set.
+    """
+    seed = seed if settings.seed is None else settings.seed
+    samples = _limited(load(settings, seed), settings, seed)
+    pooled = settings.split != "official" or settings.partition.pools_test
+    if not pooled and not samples.official_test.any():
+        raise UserError(
+            f"source {settings.source!r} has no test split of its own: set data.split to fractions such as "
+            f"{{train = 0.75, test = 0.25}}"
+        )
+    rows = np.arange(len(samples)) if pooled else np.flatnonzero(~samples.official_test)
+    shares = _partition(samples, rows, settings, seed)
+    train, val, test = _split(samples, shares, settings, seed)
+    if needs_validation and not len(val.indices):
+        train, val = _carve_validation(samples, train, VALIDATION, seed)
+    return Federation(samples, train, val, test)
+
+
+def _limited(samples: Samples, settings: DataSettings, seed: int) -> Samples:
+    if settings.samples is None or settings.samples >= len(samples):
+        return samples
+    strata = samples.strata * 2 + samples.official_test
+    return samples.take(
+        splits.stratified(strata, settings.samples, numpy_stream(seed, "partition", "samples"))
+    )
+
+
+def _partition(samples: Samples, rows: np.ndarray, settings: DataSettings, seed: int) -> Shares:
+    partition = settings.partition
+    if partition.needs_classes and not samples.classes:
+        raise UserError(
+            f"partition {partition.kind} needs class labels, which source {settings.source!r} does not have: "
+            f"set data.partition to 'iid'"
+        )
+    groups = None if samples.groups is None else samples.groups[rows]
+    pool = Pool(samples.labels[rows], samples.classes, groups, samples.group_names)
+    stream = numpy_stream(seed, "partition", partition.kind)
+    return partition.deal(pool, settings.clients, stream).within(rows)
+
+
+def _split(
+    samples: Samples, shares: Shares, settings: DataSettings, seed: int
+) -> tuple[Shares, Shares, Shares]:
+    stream = numpy_stream(seed, "partition", "split")
+    strata = samples.strata
+    if isinstance(settings.partition, OneLabel):
+        # This partition says itself how many samples are for training and how many for testing.
+        take = np.full(len(shares), settings.partition.test)
+        train, test = splits.carve(shares, strata, take, stream)
+        share = settings.val if settings.split == "official" else settings.split.val
+        return *_carve_validation(samples, train, share, seed), test
+    if settings.split == "official":
+        test_rows = np.flatnonzero(samples.official_test)
+        test = splits.official_tests(shares, test_rows, strata, stream)
+        return *_carve_validation(samples, shares, settings.val, seed), test
+    return splits.by_fractions(shares, strata, settings.split.val, settings.split.test, stream)
+
+
+def _carve_validation(samples: Samples, train: Shares, share: float, seed: int) -> tuple[Shares, Shares]:
+    take = splits.share_of(train.sizes, share, leave=1)
+    return splits.carve(train, samples.strata, take, numpy_stream(seed, "partition", "validation"))

@@ -1,0 +1,237 @@
+"""A user's own data.
+
+Layout (a), already split per client; use it with ``partition = "given"``::
+
+    my-data/anna.npz            one file per client, or
+    my-data/bert/data.npz       one sub folder per client with data.npz or data.csv
+
+Layout (b), to be split by a partition::
+
+    my-data/data.npz            or
+    my-data/data.csv
+
+A ``.npz`` file holds ``x`` and ``y``, and may hold
+
+* ``x_test``, ``y_test``: samples of an official test split;
+* ``client`` (and ``client_test``): the name or number of each sample's client, in layout (b);
+* ``classes``: names of the classes 0, 1, ... when ``y`` holds numbers;
+* ``vocabulary``: the number of token ids, which says that an integer ``x`` holds tokens, 0 = padding.
+
+``x`` is uint8 ``(N, H, W)`` or ``(N, H, W, C)`` for images; other numbers are features, used as
+float32. ``y`` holds class names or whole numbers for classification, floats for regression.
+
+A ``.csv`` file has one sample per row: the features, then the label in the last column, with or
+without a header. Nothing is ever unpickled.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedtailor.errors import UserError
+
+from .samples import Samples, with_statistics
+
+FILES = ("data.npz", "data.csv")
+HINT = "see the layouts in the documentation of source 'folder'"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What one file says: x, y, which rows are test rows, and whose rows they are."""
+
+    path: Path
+    x: np.ndarray
+    y: np.ndarray
+    test: np.ndarray  # bool (N,)
+    clients: np.ndarray | None = None  # str (N,)
+    classes: tuple[str, ...] = ()
+    vocabulary: int = 0
+
+
+def folder(place: Path | None) -> Samples:
+    """The samples in a folder of the user's, in one of the layouts above."""
+    if place is None:
+        raise UserError("source 'folder' needs the path of your data: set data.folder")
+    place = place.expanduser()
+    if not place.is_dir():
+        raise UserError(f"data.folder {place} is not a folder: set it to the folder with your data")
+    whole = next((place / name for name in FILES if (place / name).is_file()), None)
+    if whole:
+        table = _read(whole)
+        return _samples([table], None if table.clients is None else table.clients)
+    tables = {name: _read(path) for name, path in _client_files(place)}
+    if not tables:
+        raise UserError(f"{place} holds neither data.npz nor data.csv nor files of clients: {HINT}")
+    _alike(list(tables.values()))
+    clients = np.repeat(list(tables), [len(table.y) for table in tables.values()])
+    return _samples(list(tables.values()), clients)
+
+
+def _client_files(place: Path) -> list[tuple[str, Path]]:
+    found = []
+    for entry in sorted(place.iterdir()):
+        if entry.is_file() and entry.suffix == ".npz":
+            found.append((entry.stem, entry))
+        elif entry.is_dir():
+            found += [(entry.name, entry / name) for name in FILES if (entry / name).is_file()][:1]
+    names = [name for name, _ in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise UserError(f"{place} has a file and a folder for client {twice!r}: keep one of them")
+    return found
+
+
+def _alike(tables: Sequence[Table]) -> None:
+    first = tables[0]
+    for table in tables[1:]:
+        if (table.x.shape[1:], table.x.dtype) != (first.x.shape[1:], first.x.dtype):
+            raise UserError(
+                f"{table.path} has samples of shape {table.x.shape[1:]} and type {table.x.dtype} but "
+                f"{first.path} of shape {first.x.shape[1:]} and type {first.x.dtype}: make them alike"
+            )
+        if (table.y.dtype.kind == "f") != (first.y.dtype.kind == "f") or table.y.shape[1:] != first.y.shape[
+            1:
+        ]:
+            raise UserError(f"{table.path} and {first.path} have different kinds of y: make them alike")
+        if (table.classes, table.vocabulary) != (first.classes, first.vocabulary):
+            raise UserError(
+                f"{table.path} and {first.path} have different classes or vocabulary: make them the same"
+            )
+
+
+def _samples(tables: Sequence[Table], clients: np.ndarray | None) -> Samples:
+    x = np.concatenate([table.x for table in tables])
+    y, classes = _targets(tables)
+    groups: np.ndarray | None = None
+    names: tuple[str, ...] = ()
+    if clients is not None:
+        unique, groups = np.unique(clients, return_inverse=True)
+        names = tuple(str(name) for name in unique)
+    samples = Samples(
+        x=x,
+        y=y,
+        classes=classes,
+        official_test=np.concatenate([table.test for table in tables]),
+        groups=None if groups is None else groups.astype(np.int64),
+        group_names=names,
+        vocabulary=tables[0].vocabulary,
+    )
+    return with_statistics(samples) if x.dtype == np.uint8 else samples
+
+
+def _targets(tables: Sequence[Table]) -> tuple[np.ndarray, tuple[str, ...]]:
+    y = np.concatenate([table.y for table in tables])
+    if y.dtype.kind == "f":
+        return y.astype(np.float32), ()
+    named = tables[0].classes
+    if named and y.dtype.kind != "U":
+        if y.min() < 0 or y.max() >= len(named):
+            raise UserError(
+                f"{tables[0].path} names {len(named)} classes but has labels {y.min()}..{y.max()}: name all"
+            )
+        return y.astype(np.int64), named
+    unique, numbers = np.unique(y, return_inverse=True)
+    return numbers.astype(np.int64), tuple(str(name) for name in unique)
+
+
+def _read(path: Path) -> Table:
+    try:
+        table = _read_csv(path) if path.suffix == ".csv" else _read_npz(path)
+    except UserError:
+        raise
+    except Exception as problem:  # whatever a file of unknown origin causes
+        detail = " ".join(str(problem).split()) or type(problem).__name__
+        raise UserError(f"{path} cannot be read ({detail}): {HINT}") from problem
+    if not len(table.y):
+        raise UserError(f"{path} holds no samples: add some or remove the file")
+    if table.x.dtype.kind == "f" and not np.isfinite(table.x).all():
+        row = int(np.argwhere(~np.isfinite(table.x))[0][0])
+        raise UserError(f"{path} has a value in sample {row} of x that is not finite: correct or remove it")
+    if table.y.dtype.kind == "f" and not np.isfinite(table.y).all():
+        raise UserError(f"{path} has a value in y that is not finite: correct or remove it")
+    return table
+
+
+def _read_npz(path: Path) -> Table:
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    for name in ("x", "y"):
+        if name not in arrays:
+            raise UserError(f"{path} has no array {name!r}: {HINT}")
+    parts = [("x", "y", "client")]
+    if "x_test" in arrays or "y_test" in arrays:
+        parts.append(("x_test", "y_test", "client_test"))
+    for x, y, client in parts:
+        for other in [y] + ([client] if "client" in arrays else []):
+            if x not in arrays or other not in arrays or len(arrays[x]) != len(arrays[other]):
+                raise UserError(f"{path} needs arrays {x!r} and {other!r} of the same length: {HINT}")
+    vocabulary = int(arrays["vocabulary"]) if "vocabulary" in arrays else 0
+    clients = None
+    if "client" in arrays:
+        clients = np.concatenate([arrays[client].astype(str) for _, _, client in parts])
+    return Table(
+        path,
+        x=_inputs(path, np.concatenate([arrays[x] for x, _, _ in parts]), vocabulary),
+        y=_labels(path, np.concatenate([arrays[y] for _, y, _ in parts])),
+        test=np.arange(sum(len(arrays[x]) for x, _, _ in parts)) >= len(arrays["x"]),
+        clients=clients,
+        classes=tuple(str(name) for name in arrays.get("classes", ())),
+        vocabulary=vocabulary,
+    )
+
+
+def _inputs(path: Path, x: np.ndarray, vocabulary: int) -> np.ndarray:
+    if x.dtype.kind not in "buif" or x.ndim < 2:
+        raise UserError(f"{path} has an x of type {x.dtype} and shape {x.shape}: {HINT}")
+    if vocabulary:
+        if x.dtype.kind not in "ui" or x.ndim != 2 or x.min(initial=0) < 0 or x.max(initial=0) >= vocabulary:
+            raise UserError(f"{path} must have token ids 0..{vocabulary - 1} in a two-dimensional x: {HINT}")
+        return x.astype(np.int32)
+    if x.dtype == np.uint8 and x.ndim in (3, 4):
+        return x[..., None] if x.ndim == 3 else x
+    return x.astype(np.float32)
+
+
+def _labels(path: Path, y: np.ndarray) -> np.ndarray:
+    if y.dtype.kind == "f":
+        return y.astype(np.float32)
+    if y.dtype.kind not in "buiU" or y.ndim != 1:
+        raise UserError(f"{path} has a y of type {y.dtype} and shape {y.shape}: {HINT}")
+    return y if y.dtype.kind == "U" else y.astype(np.int64)
+
+
+def _read_csv(path: Path) -> Table:
+    import csv
+
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = [row for row in csv.reader(file) if row]
+    first = 0 if rows and _numbers(rows[0][:-1]) is not None else 1
+    features = []
+    for number, row in enumerate(rows[first:], start=first + 1):
+        values = _numbers(row[:-1])
+        if values is None or len(row) != len(rows[0]) or len(row) < 2:
+            raise UserError(
+                f"{path} row {number} must have {max(1, len(rows[0]) - 1)} numbers and a label: {HINT}"
+            )
+        features.append(values)
+    labels = [row[-1].strip() for row in rows[first:]]
+    return Table(path, np.array(features, np.float32), _csv_labels(labels), np.zeros(len(labels), bool))
+
+
+def _csv_labels(labels: list[str]) -> np.ndarray:
+    """Whole numbers are classes, other numbers targets of a regression, everything else class names."""
+    try:
+        return np.array([int(label) for label in labels], np.int64)
+    except ValueError:
+        numbers = _numbers(labels)
+    return np.array(labels) if numbers is None else np.array(numbers, np.float32)
+
+
+def _numbers(cells: list[str]) -> list[float] | None:
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError:
+        return None

@@ -1,0 +1,198 @@
+"""Who has how much of which class: as a picture, as a table and as a few numbers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .federation import Federation
+from .shares import Shares
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FEW_CLIENTS = 100  # up to here every client is drawn
+FEW_CLASSES = 25  # up to here classes have a row of bubbles and a name, beyond a line of a heat map
+TOP = 3
+INK, GREY = "#1f4e79", "#9aa5b1"
+PARTS = {"train": "#1f4e79", "val": "#e0a030", "test": "#7fb2d9"}
+
+
+def draw(federation: Federation, path: Path | str) -> Path:
+    """Draw the federation into a file, whose ending says the format (png, svg, pdf)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    path = Path(path)
+    figure = Figure(figsize=(11, 6.5), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    if federation.clients > FEW_CLIENTS:
+        _draw_histograms(federation, figure)
+    elif federation.samples.classes:
+        _draw_clients(federation, figure)
+    else:
+        _draw_sizes(federation, figure.subplots())
+    figure.suptitle(_title(federation), fontsize=12)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path
+
+
+def table(federation: Federation) -> list[dict[str, Any]]:
+    """One row per client: its numbers of samples, how many classes it has, and its largest ones."""
+    counts = label_counts(federation)
+    names = federation.samples.classes
+    largest = np.argsort(-counts, axis=1, kind="stable")[:, :TOP]
+    sizes = zip(*(shares.sizes.tolist() for shares in _parts(federation).values()), strict=True)
+    return [
+        {
+            "client": client,
+            "train": train,
+            "val": val,
+            "test": test,
+            "classes": int(np.count_nonzero(counts[client])),
+            "top": {names[k]: int(counts[client, k]) for k in largest[client] if counts[client, k]},
+        }
+        for client, (train, val, test) in enumerate(sizes)
+    ]
+
+
+def summary(federation: Federation) -> dict[str, Any]:
+    """The federation in a few numbers, ready for JSON.
+
+    ``skew`` is the mean total variation distance between a client's label distribution and that of
+    all clients together: 0 if all are alike, near 1 if everybody has a class of its own.
+    """
+    counts = label_counts(federation)
+    parts = _parts(federation)
+    sizes = sum(shares.sizes for shares in parts.values())
+    own = counts / np.maximum(1, counts.sum(1, keepdims=True))
+    everyone = counts.sum(0) / max(1, counts.sum())
+    return {
+        "clients": federation.clients,
+        "samples": len(federation.samples),
+        "shape": list(federation.samples.x.shape[1:]),
+        "classes": len(federation.samples.classes),
+        **{name: len(shares.indices) for name, shares in parts.items()},
+        "size": _spread(sizes),
+        "classes_per_client": _spread(np.count_nonzero(counts, axis=1)),
+        "skew": float(np.abs(own - everyone).sum(1).mean() / 2),
+        "clients_without_test": int(np.count_nonzero(federation.test.sizes == 0)),
+    }
+
+
+def label_counts(federation: Federation) -> np.ndarray:
+    """int64 (clients, classes): how many samples of each class a client has, in all its parts together."""
+    samples = federation.samples
+    counts = np.zeros((federation.clients, len(samples.classes)), np.int64)
+    if samples.classes:
+        for shares in _parts(federation).values():
+            cells = shares.owners * counts.shape[1] + samples.labels[shares.indices]
+            counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
+    return counts
+
+
+def _parts(federation: Federation) -> dict[str, Shares]:
+    return {"train": federation.train, "val": federation.val, "test": federation.test}
+
+
+def _spread(values: Any) -> dict[str, float]:
+    return {
+        "min": float(np.min(values)),
+        "median": float(np.median(values)),
+        "mean": float(np.mean(values)),
+        "max": float(np.max(values)),
+    }
+
+
+def _title(federation: Federation) -> str:
+    facts = summary(federation)
+    amounts = ", ".join(f"{facts[name]:,} {name}" for name in PARTS if facts[name])
+    title = f"{facts['clients']:,} clients: {amounts} samples"
+    return f"{title}; label skew {facts['skew']:.2f}" if facts["classes"] else title
+
+
+def _draw_clients(federation: Federation, figure: "Figure") -> None:
+    """Classes against clients above, sizes below, on one axis of clients."""
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    counts = label_counts(federation)
+    if counts.shape[1] <= FEW_CLASSES:
+        _draw_bubbles(counts, federation.samples.classes, top)
+    else:
+        _draw_heat(counts, figure, top)
+    _draw_sizes(federation, bottom)
+
+
+def _draw_bubbles(counts: np.ndarray, classes: tuple[str, ...], axes: "Axes") -> None:
+    """A bubble's area is the number of samples; every class has its colour."""
+    from matplotlib import colormaps
+
+    clients, kinds = np.nonzero(counts)
+    room = min(700 / max(1, len(counts)), 300 / max(1, len(classes)))  # points between neighbours
+    # Large bubbles may touch but not hide each other.
+    largest = (1.15 * max(room, 9)) ** 2
+    areas = np.maximum(2.0, counts[clients, kinds] / counts.max() * largest)
+    colours = colormaps["tab20" if len(classes) > 10 else "tab10"](kinds % 20)
+    axes.scatter(clients, kinds, s=areas, c=colours, alpha=0.85, linewidths=0)
+    axes.set_yticks(range(len(classes)), [name if len(name) < 22 else name[:20] + "…" for name in classes])
+    axes.set_ylim(len(classes) - 0.4, -0.6)
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", color="#e6e9ed", linewidth=0.8)
+    axes.set_title(
+        f"area = samples of a class; the largest bubble is {counts.max():,}", fontsize=9, color=GREY
+    )
+    _plain(axes)
+    axes.tick_params(axis="y", length=0)
+
+
+def _draw_heat(counts: np.ndarray, figure: "Figure", axes: "Axes") -> None:
+    shown = np.where(counts.T > 0, counts.T, np.nan)
+    image = axes.imshow(shown, aspect="auto", cmap="viridis_r", interpolation="nearest", vmin=0)
+    axes.set_ylabel("class")
+    figure.colorbar(image, ax=axes, label="samples", pad=0.01)
+    _plain(axes)
+
+
+def _draw_sizes(federation: Federation, axes: "Axes") -> None:
+    clients = np.arange(federation.clients)
+    below = np.zeros(federation.clients, np.int64)
+    for name, shares in _parts(federation).items():
+        if len(shares.indices):
+            axes.bar(clients, shares.sizes, bottom=below, width=0.8, color=PARTS[name], label=name)
+            below = below + shares.sizes
+    axes.set_xlim(-0.8, federation.clients - 0.2)
+    _whole_numbers(axes)
+    axes.set_xlabel("client")
+    axes.set_ylabel("samples")
+    axes.legend(ncols=3, frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
+    _plain(axes)
+
+
+def _draw_histograms(federation: Federation, figure: "Figure") -> None:
+    """For many clients: how many have how much."""
+    left, right = figure.subplots(1, 2)
+    sizes = sum(shares.sizes for shares in _parts(federation).values())
+    left.hist(sizes, bins=40, color=INK)
+    left.set_xlabel("samples of a client")
+    kinds = np.count_nonzero(label_counts(federation), axis=1)
+    edges = np.arange(kinds.min(), max(kinds.max(), kinds.min()) + 2) - 0.5
+    right.hist(kinds, bins=edges.tolist(), color=INK, rwidth=0.9)
+    right.set_xlabel("classes of a client")
+    _whole_numbers(right)
+    for axes in (left, right):
+        axes.set_ylabel("clients")
+        _plain(axes)
+
+
+def _whole_numbers(axes: "Axes") -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _plain(axes: "Axes") -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(GREY)

@@ -1,0 +1,99 @@
+"""The settings of the data of an experiment."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from fedtailor.errors import unknown
+
+from .partitions import Dirichlet, Partition
+from .sources import SOURCES
+
+OWN_SOURCES = ("folder", "synthetic")  # sources that are not a known data set
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Fractions(Settings):
+    """Train and test samples are pooled, dealt to the clients, then split within every client."""
+
+    train: float = Field(0.75, gt=0, le=1, description="Share of a client's samples to train on.")
+    val: float = Field(0.0, ge=0, lt=1, description="Share of a client's samples for validation.")
+    test: float = Field(0.25, ge=0, lt=1, description="Share of a client's samples to be tested on.")
+
+    @model_validator(mode="after")
+    def _sum_to_one(self) -> "Fractions":
+        if abs(self.train + self.val + self.test - 1) > 1e-6:
+            raise ValueError("train, val and test must sum to 1")
+        return self
+
+
+class Synthetic(Settings):
+    """Gaussian clouds around class centres, for source "synthetic"; any size."""
+
+    samples: int = Field(2000, ge=1, description="Number of samples.")
+    features: int = Field(20, ge=1, description="Number of features of a sample; not used with image.")
+    image: tuple[int, int, int] | None = Field(
+        None, description="Height, width, channels: makes 8-bit images instead of feature vectors."
+    )
+    classes: int = Field(10, ge=0, description="Number of classes; 0 makes a linear regression task.")
+    clusters: int = Field(1, ge=1, description="Number of groups of samples (see partition by-domain).")
+    heterogeneity: float = Field(
+        0.0, ge=0, description="How far the groups' class centres are apart; 0: all groups are alike."
+    )
+    noise: float = Field(1.0, ge=0, description="Standard deviation around a centre; centres have 1.")
+    test: float = Field(0.2, ge=0, lt=1, description="Share of samples that form the official test split.")
+
+    @field_validator("image")
+    @classmethod
+    def _image_has_pixels(cls, image: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
+        if image is not None and min(image) < 1:
+            raise ValueError("image needs a height, width and number of channels of at least 1")
+        return image
+
+
+class DataSettings(Settings):
+    source: str = Field("digits", description="A known data set, 'synthetic', or 'folder'.")
+    dir: Path | None = Field(
+        None,
+        description="Folder of the data sets' files; default $FEDTAILOR_DATA or ~/.cache/fedtailor/data.",
+    )
+    clients: int = Field(20, ge=1, description="Number of clients.")
+    partition: Partition = Field(Dirichlet(), description="Who gets which samples.")
+    split: Literal["official"] | Fractions = Field(
+        Fractions(), description="'official' keeps the data set's test samples for testing; or fractions."
+    )
+    val: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="With split 'official': share of a client's train samples for validation.",
+    )
+    samples: int | None = Field(
+        None, ge=1, description="Use at most so many samples in all, for small machines; default all."
+    )
+    seed: int | None = Field(None, ge=0, description="Seed of the partition; default the experiment's.")
+    synthetic: Synthetic = Field(Synthetic(), description="For source 'synthetic'.")
+    folder: Path | None = Field(None, description="For source 'folder': where your data is.")
+
+    @field_validator("source")
+    @classmethod
+    def _source_exists(cls, source: str) -> str:
+        if source not in SOURCES and source not in OWN_SOURCES:
+            raise unknown("data.source", source, [*SOURCES, *OWN_SOURCES])
+        return source
+
+    @property
+    def directory(self) -> Path:
+        """The folder with the data sets' files."""
+        return data_directory(self.dir)
+
+
+def data_directory(chosen: Path | None = None) -> Path:
+    """The chosen folder, else that of $FEDTAILOR_DATA, else the cache in the user's home."""
+    place = chosen or os.environ.get("FEDTAILOR_DATA") or "~/.cache/fedtailor/data"
+    return Path(place).expanduser()

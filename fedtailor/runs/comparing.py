@@ -1,0 +1,160 @@
+"""Compare methods: the same experiment with every method and every seed."""
+
+import statistics
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedtailor.errors import UserError
+from fedtailor.methods import Method
+from fedtailor.runs import toml
+from fedtailor.runs.reading import MODELS, Run
+from fedtailor.runs.running import Workshop, resume, run
+from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict
+from fedtailor.runs.store import DATABASE
+from fedtailor.runs.watch import Watch
+
+PLAN = "comparison.toml"
+
+
+class Comparison:
+    """The runs of a comparison and the table they make."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        if not (self.folder / PLAN).is_file():
+            raise UserError(f"{self.folder} is not a comparison: it has no {PLAN}")
+        self.experiment = experiment(self.folder / PLAN)
+
+    def runs(self) -> dict[str, list[Path]]:
+        """The folders of the runs that have begun, by method."""
+        plan = _plan(self.experiment)
+        return {
+            label: [
+                self.folder / _run_name(label, seed)
+                for seed in self.experiment.compare.seeds
+                if (self.folder / _run_name(label, seed) / DATABASE).exists()
+            ]
+            for label in plan
+        }
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row per method: mean and deviation over the seeds of every model's accuracy, bytes and time."""
+        statistic = "pooled" if self.experiment.compare.pooled else "accuracy"
+        rows = []
+        for label, folders in self.runs().items():
+            summaries = []
+            for folder in folders:
+                with Run(folder) as one:
+                    if one.finished:
+                        summaries.append(one.summary())
+            row: dict[str, Any] = {"method": label, "seeds": len(summaries)}
+            for model in MODELS:
+                row |= _spread(model, [s["metrics"].get(model, {}).get(statistic) for s in summaries])
+            for extra in ("worst", "worst_tenth", "deviation"):
+                headline = self.experiment.compare.metric
+                row |= _spread(extra, [s["metrics"].get(headline, {}).get(extra) for s in summaries])
+            row["megabytes"] = _mean([(s["bytes_up"] + s["bytes_down"]) / 1e6 for s in summaries])
+            row["seconds"] = _mean([s["seconds"] for s in summaries])
+            rows.append(row)
+        return rows
+
+    def summary(self) -> dict[str, Any]:
+        """The comparison in one JSON document."""
+        compare = self.experiment.compare
+        return {
+            "name": self.experiment.name,
+            "folder": str(self.folder),
+            "metric": compare.metric,
+            "average": "per sample" if compare.pooled else "per client",
+            "seeds": list(compare.seeds),
+            "table": self.table(),
+        }
+
+
+def compare(
+    source: "str | Path | Mapping[str, Any] | Experiment | None" = None,
+    *,
+    methods: Iterable[str | Mapping[str, Any] | Method] | None = None,
+    seeds: Iterable[int] | None = None,
+    folder: str | Path | None = None,
+    watch: Watch | None = None,
+) -> Comparison:
+    """Run every method with every seed; what is already there is kept, what was interrupted goes on."""
+    settings = experiment(source)
+    changes: dict[str, Any] = {}
+    if methods is not None:
+        changes["methods"] = [
+            m if isinstance(m, str) else method_dict(m) if isinstance(m, Method) else dict(m) for m in methods
+        ]
+    if seeds is not None:
+        changes["seeds"] = list(seeds)
+    settings = experiment({**settings.as_dict(), "compare": {**settings.as_dict()["compare"], **changes}})
+    plan = _plan(settings)
+    validation = settings.validation or any(method.needs_validation for method in plan.values())
+    settings = settings.model_copy(update={"validation": validation})
+    place = Path(folder) if folder is not None else Path("runs") / settings.name
+    _claim(place, settings)
+    watch = watch or Watch()
+    with Workshop() as shop:
+        for seed in settings.compare.seeds:  # the seed outside: the data of a seed are loaded once
+            for label, method in plan.items():
+                name = _run_name(label, seed)
+                one = settings.model_copy(update={"method": method, "seed": seed, "name": name})
+                _run_or_resume(place / name, one, watch, shop)
+    return Comparison(place)
+
+
+def _run_or_resume(folder: Path, settings: Experiment, watch: Watch, shop: Workshop) -> None:
+    if not folder.exists():
+        run(settings, folder=folder, watch=watch, workshop=shop).close()
+        return
+    with Run(folder) as before:
+        finished = before.finished
+    if not finished:
+        resume(folder, watch=watch, workshop=shop, engine=settings.engine.model_dump(exclude_none=True)).close()
+
+
+def _plan(settings: Experiment) -> dict[str, Method]:
+    """The methods by label; a setting that differs from the default is part of the label."""
+    plan: dict[str, Method] = {}
+    for table in settings.compare.methods:
+        method = make_method(table, "compare.methods")
+        given = {} if isinstance(table, str) else {k: v for k, v in table.items() if k != "name"}
+        changed = {k: v for k, v in given.items() if v != type(method).model_fields[k].get_default()}
+        name = method_dict(method)["name"].rpartition(":")[2]
+        label = name + "".join(f" {key}={value}" for key, value in changed.items())
+        if label in plan:
+            raise UserError(f"compare.methods names {label!r} twice")
+        plan[label] = method
+    return plan
+
+
+def _run_name(label: str, seed: int) -> str:
+    safe = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in label)
+    return f"{safe}-s{seed}"
+
+
+def _claim(place: Path, settings: Experiment) -> None:
+    """Make the folder, or make sure that it holds this very comparison."""
+    text = toml.dumps({k: v for k, v in settings.as_dict().items() if k not in ("engine", "method", "seed")})
+    plan = place / PLAN
+    if place.exists():
+        if not plan.is_file() or plan.read_text(encoding="utf-8") != text:
+            raise UserError(f"{place} exists and holds something else: choose another name with --name to keep both")
+        return
+    try:
+        place.mkdir(parents=True)
+        plan.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{place} cannot be made: {error.strerror}") from None
+
+
+def _spread(name: str, values: list[float | None]) -> dict[str, float | None]:
+    known = [value for value in values if value is not None]
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    return {name: _mean(known), f"{name}_std": deviation}
+
+
+def _mean(values: list[float]) -> float | None:
+    return statistics.fmean(values) if values else None

@@ -1,0 +1,524 @@
+"""The round loop: cohort, prepare, fit, finish, evaluate, commit.
+
+Each round is one transaction, so a run that ends at any moment is at a round boundary. Results are taken in
+the order of client ids; no measured time enters a decision.
+"""
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedtailor.engines import Engine, Job, Result, Task, parts
+from fedtailor.errors import UserError
+from fedtailor.learning import Score
+from fedtailor.learning.tensors import inputs_of
+from fedtailor.methods import Ask, Decide, Memory, Method, Moment, Payload, Replies, Reward, Server
+from fedtailor.models import build
+from fedtailor.packing import digest, pack, unpack
+from fedtailor.payload import Rejected, check
+from fedtailor.runs.measures import measures
+from fedtailor.runs.settings import Experiment
+from fedtailor.runs.store import Store
+from fedtailor.runs.watch import RoundReport, Watch
+from fedtailor.streams import numpy_stream
+from fedtailor.weights import Weights
+
+# Test samples in one task; fixed, because what is evaluated together is part of the exact result.
+SCORED_TOGETHER = 2048
+FINAL_TOGETHER = 64  # clients of the final pass in one transaction
+
+Script = Callable[[Server, Decide], Tensor]
+
+
+class ClientsFailed(UserError):
+    """Every client of a round failed with an error in the method's code."""
+
+    def __init__(self, sentence: str, details: str):
+        super().__init__(sentence)
+        self.details = details
+
+
+@dataclass
+class _Round:
+    """What a round gathers until it is committed."""
+
+    states: dict[int, bytes | None] = field(default_factory=dict)  # new client states, if accepted
+    failed: dict[int, str] = field(default_factory=dict)
+    details: str = ""
+    tasks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    scores: dict[str, dict[int, Score]] = field(default_factory=dict)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+
+
+class RoundLoop:
+    """Runs the rounds of one episode from where its store stands."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        job: Job,
+        engine: Engine,
+        store: Store,
+        watch: Watch,
+        scripts: Mapping[str, Script] | None = None,
+    ):
+        torch.set_num_threads(1)
+        self.experiment, self.job, self.engine, self.store, self.watch = experiment, job, engine, store, watch
+        self.method = job.method
+        self.scripts = dict(scripts or {})
+        self.shared, self.kept = parts(job)
+        self.clients = job.federation.clients
+        self.held: dict[int, Score] = store.latest_scores("held", 0)
+        self.stateful = {int(key) for key in store.state_keys("client")}
+        self._memo: dict[tuple[str, tuple[int, ...]], dict[int, Score]] = {}
+        self.server = self._server(self._next_round())
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Go on to the end; False when ``stop`` asked to end at a round boundary before it."""
+        while self.server.round <= self.experiment.rounds:
+            if stop():
+                return False
+            self._one_round()
+            self.server.at(round=self.server.round + 1)
+        return not self.experiment.evaluation.final or self._final_pass(stop)
+
+    def personal_model(self, client: int) -> Weights:
+        """The model this client would deploy now: it receives and trains once more."""
+        server = self._preview_server(self.experiment.rounds + 1)
+        payload = self._payloads_for([client], server)[client].pack()
+        task = self._later("final", client, payload, server.moment, greedy=True, want_model=True)
+        (result,) = self._execute([task])
+        if result.failure is not None or result.reply is None:
+            raise UserError(f"client {client} has no model to export: {result.failure}")
+        return Payload.unpack(result.reply)["model"]
+
+    # One round
+
+    def _one_round(self) -> None:
+        begin = time.perf_counter()
+        server, work = self.server, _Round()
+        cohort = choose_cohort(self.experiment, self.clients, server.moment)
+        due = self._due(server.round)
+        payloads = dict(sorted(self._drive(self.method.prepare(server, cohort), server, work).items()))
+        measured: set[str] = set(self.experiment.evaluation.models) if self.experiment.evaluation.every else set()
+        look = due and "received" in measured
+        alike, alone = self._plan_received(payloads) if look else ({}, [])
+        replies = self._fit(payloads, measured if look else measured - {"received"}, alike, alone, work)
+        if replies:
+            self._drive(self.method.finish(server, replies), server, work)
+        elif work.details:
+            reason = next(iter(work.failed.values()))
+            raise ClientsFailed(f"every client failed in round {server.round}: {reason}", work.details)
+        self.held.update(work.scores.get("held", {}))
+        if due and "global" in measured:
+            work.scores.update(self._score_models(self.method.models(server)))
+        report = self._commit(cohort, work, due, begin)
+        self.watch.round_done(report)
+
+    def _fit(
+        self,
+        payloads: Mapping[int, Payload],
+        measured: set[str],
+        alike: Mapping[bytes, list[int]],
+        alone: Sequence[tuple[int, Payload]],
+        work: _Round,
+    ) -> Replies:
+        """The cohort trains; who does not receive what others receive is scored beside it."""
+        packed = _Packed()
+        moment = self.server.moment
+        dropped = set(drop_outs(self.experiment, payloads, moment))
+        together = {client for clients in alike.values() for client in clients}
+        tasks: list[Callable[[int], Task]] = []
+        for client in sorted(payloads, key=lambda c: (-self.server.sizes[c], c)):  # the longest first
+            self._count(work, client, down=payloads[client].nbytes)
+            if client in work.failed:
+                continue
+            if client in dropped:
+                work.failed[client] = "dropped out"
+                continue
+            measure = tuple(sorted((measured - {"received"} if client in together else measured) - {"global"}))
+            tasks.append(self._later("fit", client, packed.of(payloads[client]), moment, work, measure=measure))
+        fits = len(tasks)
+        for client, payload in alone:
+            tasks.append(self._later("preview", client, packed.of(payload), moment, greedy=True))
+        answers: dict[int, Payload] = {}
+        for result in self._execute(tasks):
+            for model, score in result.scores.items():
+                work.scores.setdefault(model, {})[result.client] = score
+            if result.index < fits and (reply := self._accept(result, work)) is not None:
+                answers[result.client] = reply
+        for weights, clients in alike.items():
+            work.scores.setdefault("received", {}).update(self._score(weights, clients))
+        for client in work.failed:
+            work.scores.get("held", {}).pop(client, None)
+        return Replies(answers, work.failed)
+
+    def _accept(self, result: Result, work: _Round) -> Payload | None:
+        """The reply of a task that went well; a client that failed is as it was before the round."""
+        client = result.client
+        reason, reply = result.failure, None
+        if reason is None:
+            assert result.reply is not None
+            reply = Payload.unpack(result.reply)
+            try:
+                check(reply, self.server.initial)
+            except Rejected as refusal:
+                reason = str(refusal)
+        if reason is not None or reply is None:
+            work.failed[client] = reason or "no answer"
+            work.details = work.details or result.details
+            work.states.pop(client, None)
+            return None
+        work.states[client] = result.state
+        self._count(work, client, up=reply.nbytes, result=result)
+        return reply
+
+    # Requests of a method
+
+    def _drive(self, steps: Any, server: Server, work: _Round, preview: bool = False) -> Any:
+        """Answer what a method's generator asks for, until it returns."""
+        if not isinstance(steps, Generator):
+            return steps
+        answer: Any = None
+        while True:
+            try:
+                request = steps.send(answer)
+            except StopIteration as end:
+                return end.value
+            if isinstance(request, Ask):
+                answer = self._ask(request, server, work, preview)
+            elif isinstance(request, Decide):
+                answer = self._decide(request, server, work, preview)
+            elif isinstance(request, Reward):
+                answer = None
+                _reward(request, work)
+            else:
+                raise TypeError(f"{type(self.method).__name__} yielded {request!r}; yield Ask, Decide or Reward")
+
+    def _ask(self, ask: Ask, server: Server, work: _Round, preview: bool) -> Replies:
+        packed = _Packed()
+        failed = {client: work.failed[client] for client in ask.payloads if client in work.failed}
+        tasks = []
+        for client, payload in sorted(ask.payloads.items()):
+            if client not in failed:
+                if not preview:
+                    self._count(work, client, down=payload.nbytes)
+                more = {"question": ask.name, "greedy": server.greedy}
+                tasks.append(self._later("ask", client, packed.of(payload), server.moment, work, **more))
+        answers: dict[int, Payload] = {}
+        for result in self._execute(tasks):
+            if (reply := self._accept(result, work)) is not None:
+                answers[result.client] = reply
+            else:
+                failed[result.client] = work.failed[result.client]
+        return Replies(answers, failed)
+
+    def _decide(self, question: Decide, server: Server, work: _Round, preview: bool) -> Tensor:
+        script = self.scripts.get(question.name, self.method.decide)
+        action = script(server, question)
+        if not preview:
+            work.decisions.append(
+                {
+                    "episode": server.moment.episode,
+                    "round": server.round,
+                    "name": question.name,
+                    "observation": pack(question.observation),
+                    "mask": None if question.mask is None else pack(question.mask),
+                    "action": pack(action),
+                    "reward": None,
+                }
+            )
+        return action
+
+    # Evaluation
+
+    def _due(self, round: int) -> bool:
+        every = self.experiment.evaluation.every
+        return every > 0 and (round % every == 0 or round == self.experiment.rounds)
+
+    def _plan_received(
+        self, payloads: Mapping[int, Payload]
+    ) -> tuple[dict[bytes, list[int]], list[tuple[int, Payload]]]:
+        """Whose received model is the same (by its weights), and who else must be looked at one by one."""
+        everyone = dict(payloads)
+        if self.experiment.evaluation.clients == "all":
+            others = [client for client in range(self.clients) if client not in payloads]
+            pure = type(self.method).prepare is Method.prepare
+            everyone |= self._payloads_for(others, self.server if pure else self._preview_server(self.server.round))
+        alike: dict[bytes, list[int]] = {}
+        alone: list[tuple[int, Payload]] = []
+        whole: dict[int, bytes] = {}
+        for client, payload in sorted(everyone.items()):
+            if self._receives_alike(client):
+                if id(payload) not in whole:
+                    whole[id(payload)] = pack({**self.server.initial, **payload["model"]})
+                alike.setdefault(whole[id(payload)], []).append(client)
+            elif client not in payloads:
+                alone.append((client, payload))
+        return alike, alone
+
+    def _receives_alike(self, client: int) -> bool:
+        """Whether the received model depends on the payload alone."""
+        kind = type(self.method)
+        plain = kind.receive is Method.receive and kind.start_client is Method.start_client
+        return plain and (not self.kept or client not in self.stateful)
+
+    def _payloads_for(self, clients: Sequence[int], server: Server) -> dict[int, Payload]:
+        """What these clients would receive now; nothing of it is kept unless ``server`` is the real one."""
+        if not clients:
+            return {}
+        return dict(self._drive(self.method.prepare(server, clients), server, _Round(), preview=True))
+
+    def _preview_server(self, round: int) -> Server:
+        server = self.server.preview(self.method.start_server)
+        server.at(round=round)
+        return server
+
+    def _score_models(self, models: Mapping[str, Weights]) -> dict[str, dict[int, Score]]:
+        """Every model of the server on the union of the test sets."""
+        everyone = list(range(self.clients))
+        return {name: self._score(pack(weights), everyone) for name, weights in models.items()}
+
+    def _score(self, weights: bytes, clients: Sequence[int]) -> dict[int, Score]:
+        """One model on the test sets of several clients; the same question is not asked twice in a row."""
+        key = (digest(weights), tuple(clients))
+        if key not in self._memo:
+            sizes = self.job.federation.test.sizes
+            groups = _cut(clients, sizes)
+            tasks = [
+                lambda index, group=group: Task("score", index, self.server.moment, payload=weights, clients=group)
+                for group in groups
+            ]
+            scores: dict[int, Score] = {}
+            for result in self._execute(tasks):
+                if result.failure is not None:
+                    raise RuntimeError(f"evaluation failed: {result.failure}\n{result.details}")
+                scores |= {int(client): score for client, score in result.scores.items()}
+            self._memo = {**dict(list(self._memo.items())[-7:]), key: dict(sorted(scores.items()))}
+        return self._memo[key]
+
+    def _final_pass(self, stop: Callable[[], bool]) -> bool:
+        """Every client receives and trains once more; committed in portions, so it can be resumed."""
+        last = self.experiment.rounds
+        done = self.store.scores("final", 0, last)
+        failed = {row["client"] for row in self.store.rows("SELECT client FROM events WHERE kind = 'final'")}
+        missing = [client for client in range(self.clients) if client not in done and client not in failed]
+        if not missing and self.store.rows("SELECT 1 FROM metrics WHERE model = 'final'"):
+            return True
+        server = self._preview_server(last + 1)
+        payloads, packed = self._payloads_for(range(self.clients), server), _Packed()
+        for start in range(0, len(missing), FINAL_TOGETHER):
+            if stop():
+                return False
+            portion = missing[start : start + FINAL_TOGETHER]
+            events = []
+            tasks = [
+                self._later("final", client, packed.of(payloads[client]), server.moment, greedy=True)
+                for client in portion
+                if client in payloads
+            ]
+            for result in self._execute(tasks):
+                if result.failure is not None:
+                    events.append(_event(last, result.client, "final", result.failure))
+                else:
+                    done[result.client] = result.scores["final"]
+            self.watch.final_done(len(done), self.clients)
+            with self.store.transaction():
+                fresh = {client: done[client] for client in portion if client in done}
+                self.store.insert("scores", _score_rows(last, "final", fresh))
+                self.store.insert("events", sorted(events, key=lambda event: event["client"]))
+        with self.store.transaction():
+            self.store.insert("metrics", [{"episode": 0, "round": last, "model": "final", **measures(done)}])
+        return True
+
+    # Storing
+
+    def _commit(self, cohort: Sequence[int], work: _Round, due: bool, begin: float) -> RoundReport:
+        server = self.server
+        metrics = self._metrics(work, due)
+        down = sum(task["bytes_down"] for task in work.tasks.values())
+        up = sum(task["bytes_up"] for task in work.tasks.values())
+        row = {"episode": 0, "round": server.round, "cohort": json.dumps(list(cohort)), "bytes_down": down}
+        with self.store.transaction():
+            self._store_states(work)
+            for model, scores in work.scores.items():
+                self.store.insert("scores", _score_rows(server.round, model, scores))
+            self.store.insert(
+                "metrics", [{"episode": 0, "round": server.round, "model": m, **v} for m, v in metrics.items()]
+            )
+            self.store.insert("tasks", [task for _, task in sorted(work.tasks.items())])
+            self.store.insert("events", [_event(server.round, c, "failed", r) for c, r in sorted(work.failed.items())])
+            self.store.insert("decisions", work.decisions)
+            seconds = time.perf_counter() - begin
+            self.store.insert("rounds", [{**row, "bytes_up": up, "seconds": seconds}])
+        server.memory.settle()
+        return RoundReport(
+            server.round, self.experiment.rounds, tuple(cohort), dict(work.failed), down, up, seconds, metrics
+        )
+
+    def _store_states(self, work: _Round) -> None:
+        for key, value in self.server.state.items():
+            self.store.set_state("server", key, pack({"value": value}))
+        for key in set(self.store.state_keys("server")) - set(self.server.state):
+            self.store.set_state("server", key, None)
+        for client, row in sorted(self.server.memory.loaded.items()):
+            self.store.set_state("memory", client, pack(row) if row else None)
+        for client, state in sorted(work.states.items()):
+            self.store.set_state("client", client, state)
+            if state is not None:
+                self.stateful.add(client)
+
+    def _metrics(self, work: _Round, due: bool) -> dict[str, dict[str, Any]]:
+        if not due:
+            return {}
+        found = {model: measures(scores) for model, scores in work.scores.items() if model != "held"}
+        if "held" in self.experiment.evaluation.models:
+            never = {c: s for c, s in work.scores.get("received", {}).items() if c not in self.held}
+            found["held"] = measures({**self.held, **never}, untrained=self.clients - len(self.held))
+        return found
+
+    # Small things
+
+    def _server(self, round: int) -> Server:
+        """The server as stored, or at its start."""
+        job = self.job
+        network = build(job.model, inputs_of(job.federation.samples), job.seed)
+        sizes = tuple(int(size) for size in job.federation.train.sizes)
+        moment = Moment(job.seed, 0, round, self.experiment.rounds)
+        known = {int(key) for key in self.store.state_keys("memory")}
+        memory = Memory(lambda client: self.store.state("memory", client), known)
+        server = Server(network, sizes, job.training, moment, self.shared, memory)
+        self.method.start_server(server)
+        stored = {key: self.store.state("server", key) for key in self.store.state_keys("server")}
+        if stored:
+            server.restore({key: unpack(data)["value"] for key, data in stored.items() if data is not None})
+        return server
+
+    def _next_round(self) -> int:
+        last = self.store.rows("SELECT MAX(round) AS last FROM rounds WHERE episode = 0")[0]["last"]
+        return 1 if last is None else int(last) + 1
+
+    def _later(
+        self, kind: Any, client: int, payload: bytes, moment: Moment, work: _Round | None = None, **more: Any
+    ) -> Callable[[int], Task]:
+        """A task whose client state is read only when its turn comes."""
+
+        def make(index: int) -> Task:
+            state = work.states.get(client) if work is not None else None
+            if state is None and client in self.stateful:
+                state = self.store.state("client", client)
+            return Task(kind, index, moment, client, payload, state, **more)
+
+        return make
+
+    def _execute(self, tasks: Sequence[Callable[[int], Task]]) -> Iterator[Result]:
+        """Results in the order of the tasks."""
+        results: dict[int, Result] = {}
+        for result in self.engine.run(task(index) for index, task in enumerate(tasks)):
+            results[result.index] = result
+            self.watch.task_done(len(results), len(tasks))
+        return iter([results[index] for index in sorted(results)])
+
+    def _count(self, work: _Round, client: int, down: int = 0, up: int = 0, result: Result | None = None) -> None:
+        row = work.tasks.setdefault(client, _no_task(client, self.server.round))
+        row["bytes_down"] += down
+        row["bytes_up"] += up
+        if result is not None:
+            seen = row["samples"] + result.trace.samples
+            if seen:
+                row["loss"] = (row["loss"] * row["samples"] + result.trace.loss * result.trace.samples) / seen
+            row["steps"] += result.trace.steps
+            row["samples"] = seen
+            row["seconds"] += result.seconds
+
+
+def choose_cohort(experiment: Experiment, clients: int, moment: Moment) -> list[int]:
+    """The clients of a round, by id."""
+    settings = experiment.participation
+    stream = numpy_stream(moment.seed, moment.episode, moment.round, "cohort")
+    if settings.clients is not None:
+        size = min(settings.clients, clients)
+    else:
+        ratio = settings.ratio
+        if isinstance(ratio, tuple):
+            ratio = ratio[0] + (ratio[1] - ratio[0]) * stream.random_sample()
+        size = max(1, round(ratio * clients))
+    return sorted(int(client) for client in stream.permutation(clients)[:size])
+
+
+def drop_outs(experiment: Experiment, cohort: Iterable[int], moment: Moment) -> list[int]:
+    """The clients of a cohort that will not answer."""
+    rate = experiment.participation.dropout
+    if not rate:
+        return []
+    return [
+        client
+        for client in cohort
+        if numpy_stream(moment.seed, moment.episode, moment.round, client, "dropout").random_sample() < rate
+    ]
+
+
+class _Packed:
+    """Payloads as bytes, each object packed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Payload, bytes]] = {}
+
+    def of(self, payload: Payload) -> bytes:
+        if id(payload) not in self._known:
+            self._known[id(payload)] = (payload, payload.pack())  # keeps the payload, so that its id stays its own
+        return self._known[id(payload)][1]
+
+
+def _cut(clients: Sequence[int], sizes: Any) -> list[tuple[int, ...]]:
+    """Neighbouring clients in groups of about SCORED_TOGETHER test samples; those without any left out."""
+    groups: list[tuple[int, ...]] = []
+    group: list[int] = []
+    count = 0
+    for client in clients:
+        if sizes[client] == 0:
+            continue
+        group.append(client)
+        count += int(sizes[client])
+        if count >= SCORED_TOGETHER:
+            groups.append(tuple(group))
+            group, count = [], 0
+    return [*groups, tuple(group)] if group else groups
+
+
+def _reward(reward: Reward, work: _Round) -> None:
+    for decision in reversed(work.decisions):
+        if decision["name"] == reward.name:
+            decision["reward"] = float(reward.value)
+            return
+    raise ValueError(f"a reward for {reward.name!r}, which was not decided in this round")
+
+
+def _no_task(client: int, round: int) -> dict[str, Any]:
+    return {
+        "episode": 0,
+        "round": round,
+        "client": client,
+        "steps": 0,
+        "samples": 0,
+        "loss": 0.0,
+        "bytes_down": 0,
+        "bytes_up": 0,
+        "seconds": 0.0,
+    }
+
+
+def _score_rows(round: int, model: str, scores: Mapping[int, Score]) -> list[dict[str, Any]]:
+    return [
+        {"episode": 0, "round": round, "model": model, "client": client, **vars(score)}
+        for client, score in sorted(scores.items())
+    ]
+
+
+def _event(round: int, client: int, kind: str, detail: str) -> dict[str, Any]:
+    return {"episode": 0, "round": round, "client": client, "kind": kind, "detail": detail}

@@ -1,0 +1,115 @@
+"""A run on disk, to look at."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedtailor.errors import UserError
+from fedtailor.runs.settings import Experiment, experiment
+from fedtailor.runs.store import DATABASE, Store
+
+MODELS = ("received", "held", "global", "final")
+
+
+class Run:
+    """What a run has recorded so far. Reading never changes it, and works while it goes on."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self._store = Store(self.folder)
+        self.experiment: Experiment = experiment(self._store.meta("experiment"))
+        self.environment: dict[str, Any] = self._store.meta("environment")
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._store.close()
+
+    @property
+    def name(self) -> str:
+        return self.experiment.name
+
+    @property
+    def rounds_done(self) -> int:
+        return self._store.rows("SELECT COALESCE(MAX(round), 0) AS last FROM rounds")[0]["last"]  # type: ignore[no-any-return]
+
+    @property
+    def finished(self) -> bool:
+        return bool(self._store.meta("finished"))
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Every round: cohort, bytes, seconds."""
+        rows = self._store.rows("SELECT * FROM rounds ORDER BY episode, round")
+        return [{**row, "cohort": json.loads(row["cohort"])} for row in rows]
+
+    def metrics(self, model: str | None = None) -> list[dict[str, Any]]:
+        """The measures of every evaluated round, of one model or of all."""
+        which = "" if model is None else "WHERE model = ?"
+        return self._store.rows(
+            f"SELECT * FROM metrics {which} ORDER BY episode, round, model", [] if model is None else [model]
+        )
+
+    def last(self) -> dict[str, dict[str, Any]]:
+        """The latest measures of every model."""
+        return {row["model"]: row for row in self.metrics()}
+
+    def scores(self, model: str = "final", round: int | None = None) -> list[dict[str, Any]]:
+        """Every client's score: its latest, or that of a round."""
+        if round is None:
+            return [
+                {"client": client, **vars(score), "accuracy": score.correct / score.samples if score.samples else None}
+                for client, score in sorted(self._store.latest_scores(model, 0).items())
+            ]
+        return [
+            {"client": client, **vars(score), "accuracy": score.correct / score.samples if score.samples else None}
+            for client, score in sorted(self._store.scores(model, 0, round).items())
+        ]
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """What every client did in every round: steps, loss, bytes, seconds."""
+        return self._store.rows("SELECT * FROM tasks ORDER BY episode, round, client")
+
+    def events(self) -> list[dict[str, Any]]:
+        """Who failed, when and why."""
+        return self._store.rows("SELECT * FROM events ORDER BY id")
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """What agents decided: observation, action and reward."""
+        from fedtailor.packing import unpack
+
+        rows = self._store.rows("SELECT * FROM decisions ORDER BY id")
+        return [{k: unpack(v) if isinstance(v, bytes) else v for k, v in row.items()} for row in rows]
+
+    def summary(self) -> dict[str, Any]:
+        """The run in one JSON document."""
+        rounds = self.rounds()
+        return {
+            "name": self.name,
+            "folder": str(self.folder),
+            "method": self.experiment.as_dict()["method"],
+            "seed": self.experiment.seed,
+            "status": "finished" if self.finished else "stopped",
+            "rounds": self.experiment.rounds,
+            "rounds_done": self.rounds_done,
+            "clients": self._store.meta("clients"),
+            "metrics": {model: _without_place(row) for model, row in self.last().items()},
+            "bytes_down": sum(row["bytes_down"] for row in rounds),
+            "bytes_up": sum(row["bytes_up"] for row in rounds),
+            "seconds": sum(row["seconds"] for row in rounds),
+            "failed_tasks": len(self.events()),
+        }
+
+
+def all_runs(folder: Path) -> list[Path]:
+    """Every run below a folder."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} does not exist: runs are written there by 'fedtailor run'")
+    return sorted(path.parent for path in folder.rglob(DATABASE))
+
+
+def _without_place(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("episode", "model")}
