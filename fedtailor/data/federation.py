@@ -109,9 +109,7 @@ def _limited(samples: Samples, settings: DataSettings, seed: int) -> Samples:
     if settings.samples is None or settings.samples >= len(samples):
         return samples
     strata = samples.strata * 2 + samples.official_test
-    return samples.take(
-        splits.stratified(strata, settings.samples, numpy_stream(seed, "partition", "samples"))
-    )
+    return samples.take(splits.stratified(strata, settings.samples, numpy_stream(seed, "partition", "samples")))
 
 
 def _partition(samples: Samples, rows: np.ndarray, settings: DataSettings, seed: int) -> Shares:
@@ -127,9 +125,7 @@ def _partition(samples: Samples, rows: np.ndarray, settings: DataSettings, seed:
     return partition.deal(pool, settings.clients, stream).within(rows)
 
 
-def _split(
-    samples: Samples, shares: Shares, settings: DataSettings, seed: int
-) -> tuple[Shares, Shares, Shares]:
+def _split(samples: Samples, shares: Shares, settings: DataSettings, seed: int) -> tuple[Shares, Shares, Shares]:
     stream = numpy_stream(seed, "partition", "split")
     strata = samples.strata
     if isinstance(settings.partition, OneLabel):

@@ -67,8 +67,7 @@ class Shelf:
         except _damage() as problem:
             detail = " ".join(str(problem).split()) or type(problem).__name__
             raise UserError(
-                f"{path} is damaged or not {expected} ({detail}): delete it and run "
-                f"'fedtailor data get {self.source}'"
+                f"{path} is damaged or not {expected} ({detail}): delete it and run 'fedtailor data get {self.source}'"
             ) from problem
 
     def arrays(self, path: Path, expected: str, *keys: str) -> list[np.ndarray]:

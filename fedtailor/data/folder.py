@@ -92,14 +92,10 @@ def _alike(tables: Sequence[Table]) -> None:
                 f"{table.path} has samples of shape {table.x.shape[1:]} and type {table.x.dtype} but "
                 f"{first.path} of shape {first.x.shape[1:]} and type {first.x.dtype}: make them alike"
             )
-        if (table.y.dtype.kind == "f") != (first.y.dtype.kind == "f") or table.y.shape[1:] != first.y.shape[
-            1:
-        ]:
+        if (table.y.dtype.kind == "f") != (first.y.dtype.kind == "f") or table.y.shape[1:] != first.y.shape[1:]:
             raise UserError(f"{table.path} and {first.path} have different kinds of y: make them alike")
         if (table.classes, table.vocabulary) != (first.classes, first.vocabulary):
-            raise UserError(
-                f"{table.path} and {first.path} have different classes or vocabulary: make them the same"
-            )
+            raise UserError(f"{table.path} and {first.path} have different classes or vocabulary: make them the same")
 
 
 def _samples(tables: Sequence[Table], clients: np.ndarray | None) -> Samples:
@@ -213,9 +209,7 @@ def _read_csv(path: Path) -> Table:
     for number, row in enumerate(rows[first:], start=first + 1):
         values = _numbers(row[:-1])
         if values is None or len(row) != len(rows[0]) or len(row) < 2:
-            raise UserError(
-                f"{path} row {number} must have {max(1, len(rows[0]) - 1)} numbers and a label: {HINT}"
-            )
+            raise UserError(f"{path} row {number} must have {max(1, len(rows[0]) - 1)} numbers and a label: {HINT}")
         features.append(values)
     labels = [row[-1].strip() for row in rows[first:]]
     return Table(path, np.array(features, np.float32), _csv_labels(labels), np.zeros(len(labels), bool))

@@ -388,13 +388,12 @@ def _dirichlet_counts(sizes: np.ndarray, clients: int, alpha: float, stream: Str
     shape = (len(sizes), clients)
     # A Gamma(alpha) variable is Gamma(alpha + 1) times U^(1/alpha); its logarithm does not underflow
     # to 0 for small alpha, where the usual way ends in 0/0.
-    log_gamma = (
-        np.log(stream.standard_gamma(alpha + 1, shape)) + np.log1p(-stream.random_sample(shape)) / alpha
-    )
+    log_gamma = np.log(stream.standard_gamma(alpha + 1, shape)) + np.log1p(-stream.random_sample(shape)) / alpha
     weights = np.exp(log_gamma - log_gamma.max(1, keepdims=True))
     cuts = np.cumsum(weights, 1) / weights.sum(1, keepdims=True)
     # Rounded, because the last bits of exp and log differ between processors.
-    edges = np.floor(np.round(cuts, 9) * sizes[:, None]).astype(np.int64)
+    # To the nearest whole number: cutting off would leave the last client a sample of nearly every class.
+    edges = np.floor(np.round(cuts, 9) * sizes[:, None] + 0.5).astype(np.int64)
     edges[:, -1] = sizes
     return np.diff(edges, axis=1, prepend=0)
 

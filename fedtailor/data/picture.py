@@ -130,8 +130,7 @@ def _draw_bubbles(counts: np.ndarray, classes: tuple[str, ...], axes: "Axes") ->
 
     clients, kinds = np.nonzero(counts)
     room = min(700 / max(1, len(counts)), 300 / max(1, len(classes)))  # points between neighbours
-    # Large bubbles may touch but not hide each other.
-    largest = (1.15 * max(room, 9)) ** 2
+    largest = max(room, 7) ** 2  # neighbours may touch but not hide each other
     areas = np.maximum(2.0, counts[clients, kinds] / counts.max() * largest)
     colours = colormaps["tab20" if len(classes) > 10 else "tab10"](kinds % 20)
     axes.scatter(clients, kinds, s=areas, c=colours, alpha=0.85, linewidths=0)
@@ -139,18 +138,21 @@ def _draw_bubbles(counts: np.ndarray, classes: tuple[str, ...], axes: "Axes") ->
     axes.set_ylim(len(classes) - 0.4, -0.6)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color="#e6e9ed", linewidth=0.8)
-    axes.set_title(
-        f"area = samples of a class; the largest bubble is {counts.max():,}", fontsize=9, color=GREY
-    )
+    axes.set_title(f"area = samples of a class; the largest bubble is {counts.max():,}", fontsize=9, color=GREY)
     _plain(axes)
     axes.tick_params(axis="y", length=0)
 
 
 def _draw_heat(counts: np.ndarray, figure: "Figure", axes: "Axes") -> None:
+    from matplotlib.colors import LogNorm
+
     shown = np.where(counts.T > 0, counts.T, np.nan)
-    image = axes.imshow(shown, aspect="auto", cmap="viridis_r", interpolation="nearest", vmin=0)
+    # Logarithmic, and not from white: a single sample must be told from none.
+    scale = LogNorm(vmin=0.3, vmax=max(1, int(counts.max())))
+    image = axes.imshow(shown, aspect="auto", cmap="Blues", interpolation="nearest", norm=scale)
     axes.set_ylabel("class")
-    figure.colorbar(image, ax=axes, label="samples", pad=0.01)
+    bar = figure.colorbar(image, ax=axes, label="samples", pad=0.01, format="%d")
+    bar.ax.set_ylim(bottom=1)
     _plain(axes)
 
 
@@ -173,7 +175,9 @@ def _draw_histograms(federation: Federation, figure: "Figure") -> None:
     """For many clients: how many have how much."""
     left, right = figure.subplots(1, 2)
     sizes = sum(shares.sizes for shares in _parts(federation).values())
-    left.hist(sizes, bins=40, color=INK)
+    width = max(1, -(-int(np.ptp(sizes) + 1) // 40))  # whole numbers, or the bars would have gaps
+    bins = np.arange(np.min(sizes), np.max(sizes) + 2 * width, width) - 0.5
+    left.hist(sizes, bins=bins.tolist(), color=INK, rwidth=0.9)
     left.set_xlabel("samples of a client")
     kinds = np.count_nonzero(label_counts(federation), axis=1)
     edges = np.arange(kinds.min(), max(kinds.max(), kinds.min()) + 2) - 0.5
@@ -188,7 +192,7 @@ def _draw_histograms(federation: Federation, figure: "Figure") -> None:
 def _whole_numbers(axes: "Axes") -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
 def _plain(axes: "Axes") -> None:

@@ -219,9 +219,7 @@ _ALL = (
         homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
         citation="Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         read=cifar.cifar10,
-        canonical=(
-            _at(_CIFAR, "cifar-10-binary.tar.gz", size=170052171, md5="c32a1d4ab5d03f1284b67883e8d87530"),
-        ),
+        canonical=(_at(_CIFAR, "cifar-10-binary.tar.gz", size=170052171, md5="c32a1d4ab5d03f1284b67883e8d87530"),),
         compact=(
             File(
                 "data_batch_1.npz",

@@ -145,13 +145,13 @@ class _Process:
             [sys.executable, "-m", "fedtailor.engines.process_worker", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         theirs.close()
 
 
 # Large blocks stay with the process instead of going back to the system after every batch (1.1x).
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(2**30),

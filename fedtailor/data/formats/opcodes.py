@@ -88,9 +88,7 @@ def _step(name: str, argument: Any, stack: list[Any]) -> None:
         _describe(stack[-2], stack.pop())
         # nothing to push: the described object is already on the stack
     else:
-        raise ValueError(
-            f"it contains {name} {argument if name == 'GLOBAL' else ''}".rstrip() + ", which is refused"
-        )
+        raise ValueError(f"it contains {name} {argument if name == 'GLOBAL' else ''}".rstrip() + ", which is refused")
 
 
 def _describe(hollow: Hollow, state: tuple[Any, ...]) -> None:

@@ -54,9 +54,7 @@ def mnist_m(shelf: Shelf, mnist: Shelf) -> Samples:
 def blended_digits(shelf: Shelf, mnist: Shelf) -> Samples:
     """MNIST-M without the statistics, for a source that is made from it."""
     photos = _bsds500(shelf)
-    train, test = (
-        (_blend(x[..., 0], photos, seed), y) for seed, (x, y) in enumerate(images_and_labels(mnist))
-    )
+    train, test = ((_blend(x[..., 0], photos, seed), y) for seed, (x, y) in enumerate(images_and_labels(mnist)))
     return train_and_test(train, test, DIGITS)
 
 
@@ -108,8 +106,6 @@ def _decode(content: bytes, source: str) -> np.ndarray:
     try:
         from PIL import Image
     except ImportError as problem:
-        raise UserError(
-            f"source {source!r} is made of JPEG files: install the Python package 'pillow'"
-        ) from problem
+        raise UserError(f"source {source!r} is made of JPEG files: install the Python package 'pillow'") from problem
     with Image.open(io.BytesIO(content)) as image:
         return np.asarray(image.convert("RGB"))

@@ -1,0 +1,168 @@
+"""A table once, as rich, Markdown, LaTeX and CSV; and the table of a comparison."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from fedtailor.views.numbers import NOTHING, percent
+
+if TYPE_CHECKING:
+    from fedtailor.runs import Comparison
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts; ``best`` holds the (row, column) of the cells to set in bold."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    best: frozenset[tuple[int, int]] = frozenset()
+    words: frozenset[int] = frozenset({0})  # columns of words, aligned to the left
+    title: str = ""
+
+    def rich(self) -> Table:
+        """For the terminal."""
+        table = Table(title=self.title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+        for column, name in enumerate(self.header):
+            left = column in self.words
+            # A name that is cut in two cannot be copied into a command; sentences may wrap.
+            table.add_column(name, justify="left" if left else "right", no_wrap=not left or column == 0)
+        for row, cells in enumerate(self.rows):
+            table.add_row(*(Text(c, style="bold" if (row, i) in self.best else "") for i, c in enumerate(cells)))
+        return table
+
+    def markdown(self) -> str:
+        """With columns aligned in the text itself."""
+        rows = [
+            [
+                f"**{_escape_markdown(c)}**" if (row, i) in self.best else _escape_markdown(c)
+                for i, c in enumerate(cells)
+            ]
+            for row, cells in enumerate(self.rows)
+        ]
+        widths = [max(3, *map(len, column)) for column in zip(self.header, *rows, strict=True)]
+        rule = ["-" * w if i in self.words else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+        lines = [list(self.header), rule, *rows]
+        return "".join("| " + " | ".join(self._padded(line, widths)) + " |\n" for line in lines)
+
+    def latex(self) -> str:
+        """A booktabs tabular."""
+        columns = "".join("l" if i in self.words else "r" for i in range(len(self.header)))
+        rows = [
+            [
+                f"\\textbf{{{_escape_latex(c)}}}" if (row, i) in self.best else _escape_latex(c)
+                for i, c in enumerate(cells)
+            ]
+            for row, cells in enumerate(self.rows)
+        ]
+        body = [" & ".join(row) + r" \\" for row in rows]
+        head = " & ".join(map(_escape_latex, self.header)) + r" \\"
+        caption = [f"% {self.title}"] if self.title else []
+        lines = [
+            "% needs \\usepackage{booktabs}",
+            *caption,
+            f"\\begin{{tabular}}{{{columns}}}",
+            "\\toprule",
+            head,
+            "\\midrule",
+            *body,
+            "\\bottomrule",
+            "\\end{tabular}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _padded(self, cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+        return [
+            c.ljust(w) if i in self.words else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))
+        ]
+
+
+def comparison_grid(summary: dict[str, Any]) -> Grid:
+    """The table of a comparison: the headline first, mean ± deviation over the seeds in percent."""
+    table = summary["table"]
+    models = [summary["metric"], *(m for m in ("final", "held", "received", "global") if m != summary["metric"])]
+    spreads = {model: f"{model} %" for model in models if any(row[model] is not None for row in table)}
+    spreads |= {"worst_tenth": "worst 10 % of clients", "deviation": "std of clients"}
+    best = {key: _best(table, key) for key in spreads if key != "deviation"}
+    rows, bold = [], set()
+    for index, row in enumerate(table):
+        cells = [row["method"], *(_mean_and_spread(row, key) for key in spreads)]
+        bold |= {(index, 1 + i) for i, key in enumerate(spreads) if index in best.get(key, ())}
+        rows.append((*cells, _number(row["megabytes"]), _number(row["seconds"]), str(row["seeds"])))
+    return Grid(
+        ("method", *spreads.values(), "MB", "seconds", "seeds"),
+        tuple(rows),
+        frozenset(bold),
+        title=f"{summary['name']}: accuracy averaged {summary['average']}, mean ± deviation over seeds",
+    )
+
+
+def comparison_csv(summary: dict[str, Any]) -> str:
+    """Every number of a comparison in full precision; accuracies are shares of one."""
+    text = io.StringIO()
+    names = list(summary["table"][0]) if summary["table"] else ["method"]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(summary["table"])
+    return text.getvalue()
+
+
+def write_comparison(comparison: "Comparison") -> list[Path]:
+    """Write the table of a comparison as CSV, Markdown and LaTeX into its folder."""
+    summary = comparison.summary()
+    grid = comparison_grid(summary)
+    texts = {
+        "table.csv": comparison_csv(summary),
+        "table.md": f"{grid.title}\n\n{grid.markdown()}",
+        "table.tex": grid.latex(),
+    }
+    for name, text in texts.items():
+        (comparison.folder / name).write_text(text, encoding="utf-8")
+    return [comparison.folder / name for name in texts]
+
+
+def _mean_and_spread(row: dict[str, Any], key: str) -> str:
+    spread = row[f"{key}_std"]
+    return percent(row[key]) + ("" if spread is None else f" ± {percent(spread)}")
+
+
+def _best(table: Sequence[dict[str, Any]], key: str) -> set[int]:
+    """The rows with the highest mean as it is printed; nothing is best when there is nothing to compare."""
+    known = {index: float(percent(row[key])) for index, row in enumerate(table) if row[key] is not None}
+    if len(known) < 2 or len(set(known.values())) == 1:
+        return set()
+    return {index for index, value in known.items() if value == max(known.values())}
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,.1f}"
+
+
+def _escape_markdown(text: str) -> str:
+    for sign in "\\|*_`<":
+        text = text.replace(sign, "\\" + sign)
+    return text.replace("\n", " ")
+
+
+def _escape_latex(text: str) -> str:
+    escaped = "".join(_LATEX.get(sign, sign) for sign in text)
+    return escaped.replace(" $\\pm$ ", "$\\,\\pm\\,$")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    NOTHING: "--",
+}

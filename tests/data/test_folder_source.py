@@ -1,0 +1,114 @@
+"""A user's own data in a folder."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtailor.data import DataSettings, build
+from fedtailor.data.folder import folder
+from fedtailor.errors import UserError
+
+
+def write(path: Path, count: int = 12, seed: int = 0, **more: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream = np.random.RandomState(seed)
+    arrays: dict[str, Any] = {"x": stream.random_sample((count, 3)), "y": np.arange(count) % 3, **more}
+    np.savez(path, **arrays)
+
+
+def test_one_file_per_client_is_a_given_partition(tmp_path: Path) -> None:
+    write(tmp_path / "bert.npz", 8, x_test=np.zeros((4, 3)), y_test=np.zeros(4, int))
+    write(tmp_path / "anna.npz", 12, x_test=np.zeros((2, 3)), y_test=np.zeros(2, int))
+    write(tmp_path / "carl" / "data.npz", 5, x_test=np.zeros((1, 3)), y_test=np.zeros(1, int))
+    settings = DataSettings(source="folder", folder=tmp_path, partition="given", split="official")
+    federation = build(settings, 0)
+    assert federation.samples.group_names == ("anna", "bert", "carl")
+    assert federation.train.sizes.tolist() == [12, 8, 5]
+    assert federation.test.sizes.tolist() == [2, 4, 1]
+    assert federation.samples.x.dtype == np.float32
+    pooled = build(DataSettings(source="folder", folder=tmp_path, partition="given"), 0)
+    assert (pooled.train.sizes + pooled.test.sizes).tolist() == [14, 12, 6]
+
+
+def test_one_table_is_split_by_a_partition(tmp_path: Path) -> None:
+    write(tmp_path / "data.npz", 60, y=np.array(["cat", "dog", "eel"] * 20))
+    federation = build(DataSettings(source="folder", folder=tmp_path, clients=4, partition="iid"), 0)
+    assert federation.clients == 4
+    assert federation.samples.classes == ("cat", "dog", "eel")
+    write(tmp_path / "data.npz", 60, client=np.repeat(["b", "a"], 30), classes=["u", "v", "w"])
+    federation = build(DataSettings(source="folder", folder=tmp_path, partition="given"), 0)
+    assert federation.clients == 2
+    assert federation.samples.classes == ("u", "v", "w")
+
+
+@pytest.mark.parametrize("header", ["", "width,height,kind\n"])
+def test_csv_has_the_label_in_its_last_column(header: str, tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text(header + "1.5,2,cat\n3,4e1,dog\n-1,0,cat\n")
+    samples = folder(tmp_path)
+    assert samples.x.tolist() == [[1.5, 2], [3, 40], [-1, 0]]
+    assert samples.y.tolist() == [0, 1, 0]
+    assert samples.classes == ("cat", "dog")
+    (tmp_path / "data.csv").write_text(header + "1.5,2,0.5\n3,4e1,2\n")
+    targets = folder(tmp_path)
+    assert targets.classes == ()
+    assert targets.y.dtype == np.float32
+
+
+def test_images_tokens_and_targets_are_recognised(tmp_path: Path) -> None:
+    write(tmp_path / "data.npz", x=np.full((12, 5, 6), 255, np.uint8))
+    images = folder(tmp_path)
+    assert images.x.shape == (12, 5, 6, 1)
+    assert images.mean == (1.0,)
+    write(tmp_path / "data.npz", x=np.ones((12, 4), np.int64), vocabulary=9)
+    tokens = folder(tmp_path)
+    assert (tokens.x.dtype, tokens.vocabulary) == (np.int32, 9)
+    write(tmp_path / "data.npz", y=np.linspace(0, 1, 12))
+    assert folder(tmp_path).y.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("arrays", "complaint"),
+    [
+        ({"y": np.arange(11)}, "'x' and 'y' of the same length"),
+        ({"x": np.full((12, 3), np.nan)}, "sample 0 of x that is not finite"),
+        ({"y": np.full(12, np.inf)}, "y that is not finite"),
+        ({"x": np.zeros(12)}, "x of type float64"),
+        ({"x": np.array([[{}]] * 12)}, "cannot be read"),
+        ({"y": np.array([None] * 12)}, "cannot be read"),
+        ({"x_test": np.zeros((2, 3))}, "'x_test' and 'y_test' of the same length"),
+        ({"x_test": np.zeros((2, 4)), "y_test": np.zeros(2, int)}, "cannot be read"),
+        ({"x": np.full((12, 3), 9), "vocabulary": 9}, r"token ids 0\.\.8"),
+        ({"classes": ["only", "two"]}, "names 2 classes but has labels"),
+        ({"x": np.zeros((0, 3)), "y": np.zeros(0, int)}, "holds no samples"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_path(arrays: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    write(tmp_path / "data.npz", **arrays)
+    with pytest.raises(UserError, match=complaint) as caught:
+        folder(tmp_path)
+    assert str(tmp_path / "data.npz") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"set data\.folder"):
+        build(DataSettings(source="folder"), 0)
+    with pytest.raises(UserError, match="is not a folder"):
+        folder(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="neither data.npz nor data.csv nor files of clients"):
+        folder(tmp_path)
+    (tmp_path / "anna.npz").write_bytes(b"PK\x03\x04 not really")
+    with pytest.raises(UserError, match=r"anna\.npz cannot be read"):
+        folder(tmp_path)
+    write(tmp_path / "anna.npz")
+    write(tmp_path / "bert.npz", x=np.zeros((12, 4)))
+    with pytest.raises(UserError, match=r"bert\.npz has samples of shape \(4,\).*make them alike"):
+        folder(tmp_path)
+    write(tmp_path / "bert.npz", y=np.linspace(0, 1, 12))
+    with pytest.raises(UserError, match="different kinds of y"):
+        folder(tmp_path)
+    (tmp_path / "data.csv").write_text("1,2,a\n1,b\n")
+    with pytest.raises(UserError, match=r"data\.csv row 2 must have 2 numbers and a label"):
+        folder(tmp_path)
