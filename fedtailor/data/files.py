@@ -76,7 +76,7 @@ class Shelf:
         with self.reading(path, expected):
             if known and known.size not in (None, path.stat().st_size):
                 raise ValueError(f"it has {path.stat().st_size} bytes instead of {known.size}")
-            with np.load(path, allow_pickle=False) as archive:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 return [archive[key] for key in keys]
 
 

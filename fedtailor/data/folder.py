@@ -152,7 +152,7 @@ def _read(path: Path) -> Table:
 
 
 def _read_npz(path: Path) -> Table:
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     for name in ("x", "y"):
         if name not in arrays:

@@ -39,10 +39,13 @@ class Interrupted(Exception):
 class Workshop:
     """What several runs share: loaded data and warm workers."""
 
+    given: Federation | None = None  # the caller's own, instead of what the data settings say
     engine: Engine | None = None
     _federation: tuple[Any, Federation] | None = None
 
     def federation(self, settings: Experiment) -> Federation:
+        if self.given is not None:
+            return self.given
         seed = settings.data.seed if settings.data.seed is not None else settings.seed
         validation = settings.validation or settings.method.needs_validation
         key = (settings.data, seed, validation)
@@ -72,16 +75,20 @@ def run(
     source: "str | Path | Mapping[str, Any] | Experiment | None" = None,
     *,
     folder: str | Path | None = None,
+    federation: Federation | None = None,
     watch: Watch | None = None,
     workshop: Workshop | None = None,
     scripts: Mapping[str, Script] | None = None,
 ) -> Run:
-    """Run an experiment from the start in a new folder (``runs/<name>`` unless said otherwise)."""
+    """Run an experiment from the start in a new folder (``runs/<name>`` unless said otherwise).
+
+    A ``federation`` of the caller's own takes the place of the data settings.
+    """
     settings = experiment(source)
     place = Path(folder) if folder is not None else Path("runs") / settings.name
     if place.exists():
         raise UserError(f"{place} exists: go on with 'fedtailor resume {place}', or choose another name with --name")
-    with _own(workshop) as shop:
+    with _own(workshop, federation) as shop:
         job = _job(settings, shop)
         _create(place, settings, job)
         return _go_on(place, settings, job, shop, watch or Watch(), scripts)
@@ -90,6 +97,7 @@ def run(
 def resume(
     folder: str | Path,
     *,
+    federation: Federation | None = None,
     watch: Watch | None = None,
     workshop: Workshop | None = None,
     engine: Mapping[str, Any] | None = None,
@@ -100,7 +108,7 @@ def resume(
     with Store(place, write=True) as store:  # refuses a damaged run and one that another process runs
         values, before = store.meta("experiment"), store.meta("federation")
     settings = experiment({**values, "engine": {**values["engine"], **(engine or {})}})
-    with _own(workshop) as shop:
+    with _own(workshop, federation) as shop:
         job = _job(settings, shop)
         if job.federation.digest() != before:
             raise UserError(f"{place} cannot go on: the data in {settings.data.source!r} are not those it began with")
@@ -209,12 +217,12 @@ def _differences(known: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _own(workshop: Workshop | None) -> Iterator[Workshop]:
+def _own(workshop: Workshop | None, federation: Federation | None) -> Iterator[Workshop]:
     """The caller's workshop, or one for this run alone."""
     if workshop is not None:
         yield workshop
         return
-    with Workshop() as shop:
+    with Workshop(federation) as shop:
         yield shop
 
 

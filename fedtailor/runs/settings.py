@@ -2,10 +2,12 @@
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from datetime import date, time
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from fedtailor.data import DataSettings
 from fedtailor.engines import EngineSettings
@@ -18,7 +20,8 @@ Measured = Literal["received", "held", "global"]
 
 
 def _simple_name(name: str) -> str:
-    if not name or name.startswith(".") or any(c in name for c in '/\\:*?"<>|\n\0'):
+    unfit = any(c in '/\\:*?"<>|' or not c.isprintable() for c in name)
+    if not name or name.startswith(".") or unfit or len(name.encode()) > 200:
         raise ValueError("a name is the name of a folder: letters, digits, '-', '_' and '.'")
     return name
 
@@ -133,11 +136,12 @@ def make_method(table: "str | Mapping[str, Any] | Method", where: str = "experim
         table = {"name": table}
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise UserError(f'{where}: method needs a name, as in method.name = "fedavg"')
-    kind = find(table["name"])
+    kind = _find(table["name"], where)
+    settings = {key: value for key, value in table.items() if key != "name"}
     try:
-        return kind.model_validate({key: value for key, value in table.items() if key != "name"})
+        return kind.model_validate(settings)
     except ValidationError as error:
-        raise UserError(_sentence(error, where, kind, ("method",))) from None
+        raise UserError(_sentence(error, where, kind, settings, ("method",))) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -147,8 +151,20 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} does not exist: name an experiment's TOML file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # more than TOMLDecodeError: tomllib lets a number of 5000 digits through to int()
         raise UserError(f"{path} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise UserError(f"{path} is not an experiment: its values are nested too deeply") from None
+
+
+def _find(name: str, where: str) -> type[Method]:
+    try:
+        return find(name)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    except Exception as error:  # a module of the user's own may fail in any way when it is imported
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{where}: method {name!r} cannot be imported ({reason}): it is module:Class") from None
 
 
 def _validate(values: dict[str, Any], where: str) -> Experiment:
@@ -158,7 +174,9 @@ def _validate(values: dict[str, Any], where: str) -> Experiment:
     try:
         made = Experiment.model_validate(values)
     except ValidationError as error:
-        raise UserError(_sentence(error, where, Experiment, ())) from None
+        raise UserError(_sentence(error, where, Experiment, values)) from None
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
     cohort = made.participation.clients
     if cohort is not None and cohort > made.data.clients and made.data.partition.kind != "given":
         raise UserError(
@@ -175,58 +193,154 @@ def _set(values: dict[str, Any], text: str) -> None:
         raise UserError(f"--set {text!r}: write key=value, as in --set training.lr=0.05")
     for name in names[:-1]:
         inner = values.setdefault(name, {})
-        if isinstance(inner, str):  # a bare name where a table may stand: partition = "iid", method = "fedavg"
-            inner = values[name] = {"kind" if name == "partition" else "name": inner}
+        if isinstance(inner, str) and name in _BARE:
+            inner = values[name] = {_BARE[name]: inner}
+        if isinstance(inner, Method):
+            inner = values[name] = method_dict(inner)
         if not isinstance(inner, dict):
             raise UserError(f"--set {text!r}: {name} is not a table")
         values = inner
     values[names[-1]] = _value(value.strip())
 
 
+# Tables for which a bare name may stand: partition = "iid", method = "fedavg"
+_BARE = {"partition": "kind", "method": "name"}
+
+
 def _value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+        read = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text  # a plain word is a string
+    value = read["value"]
+    return text if len(read) > 1 or isinstance(value, date | time) else value  # no setting is a date
 
 
 def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in values.items()}
 
 
-def _sentence(error: ValidationError, where: str, model: type[BaseModel], prefix: tuple[str, ...]) -> str:
+def _sentence(
+    error: ValidationError, where: str, model: type[BaseModel], values: Any, prefix: tuple[str, ...] = ()
+) -> str:
     """One sentence: the file, the key, the value, what is allowed."""
-    problems = error.errors()
-    first = problems[0]
-    place = [part for part in (*prefix, *first["loc"]) if not _is_branch(part)]
-    key = ".".join(str(part) for part in place)
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    problems = error.errors(include_url=False)
+    first, reasons = _most_telling(problems, values)
+    place = _place(first, values)
+    key = ".".join(_shown_key(part) for part in (*prefix, *place)) or ".".join(prefix)
+    others = len({_place(problem, values) for problem in problems if _union(problem, values) != _union(first, values)})
+    more = f" (and {others} more)" if others else ""
+    if first["type"] == "missing":
+        return f"{where}: {key} is missing{more}"
     if first["type"] == "extra_forbidden":
         fields = _fields_at(model, list(first["loc"][:-1]))
-        return f"{where}: {unknown('setting', key.rsplit('.', 1)[-1], fields)} in {key}{more}"
-    reason = first["msg"].removeprefix("Value error, ")
-    value = repr(first["input"])
-    value = value if len(value) <= 60 else value[:57] + "..."
-    return f"{where}: {key} = {value}: {reason[:1].lower()}{reason[1:]}{more}"
+        name = str(first["loc"][-1])
+        reason = str(unknown("setting", name, fields)) if fields else f"unknown setting {name!r}: there are none here"
+    elif first["type"] in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type"):
+        reason = _kind_reason(
+            first, sorted(kind for inner in _models_at(model, list(first["loc"])) for kind in _kinds(inner))
+        )
+    else:
+        reason = ", or ".join(dict.fromkeys(reasons))
+    return f"{where}: {key} = {_shown(first['input'])}: {reason}{more}"
 
 
-def _is_branch(part: object) -> bool:
-    """Whether pydantic put the name of a union's branch into the place of an error."""
-    return isinstance(part, str) and ("[" in part or part in {"float", "int", "str"} or part[:1].isupper())
+def _most_telling(problems: list[ErrorDetails], values: Any) -> tuple[ErrorDetails, list[str]]:
+    """The first problem, and its reason; where a union failed, the branch that was probably meant.
+
+    That is the branch that got furthest into the value; after it, one that liked its type. If there is no
+    such branch, all reasons together say what is allowed.
+    """
+    union = _union(problems[0], values)
+    rivals = [problem for problem in problems if _union(problem, values) == union]
+    depth = max(len(_place(problem, values)) for problem in rivals)
+    rivals = [problem for problem in rivals if len(_place(problem, values)) == depth]
+    rivals = [problem for problem in rivals if problem["type"] not in _WRONG_TYPE] or rivals
+    place = _place(rivals[0], values)
+    return rivals[0], [_reason(problem) for problem in rivals if _place(problem, values) == place]
+
+
+def _place(problem: ErrorDetails, values: Any) -> tuple[int | str, ...]:
+    """The keys to a problem, without the names of a union's branches that pydantic puts among them."""
+    place: list[int | str] = []
+    for part in problem["loc"]:
+        inside = isinstance(values, Mapping) and part in values
+        inside = inside or (isinstance(values, list | tuple) and isinstance(part, int) and part < len(values))
+        if inside:
+            values = values[part]
+        if inside or (problem["type"] in ("missing", "invalid_key") and part == problem["loc"][-1]):
+            place.append(part)
+    return tuple(place)
+
+
+def _union(problem: ErrorDetails, values: Any) -> tuple[int | str, ...]:
+    """The place of the outermost union a problem is in, or its own place."""
+    place = _place(problem, values)
+    same = 0
+    while same < len(place) and place[same] == problem["loc"][same]:
+        same += 1
+    return place[:same]
+
+
+_WRONG_TYPE = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "mapping_type"), "should be a table"),
+    **dict.fromkeys(("tuple_type", "list_type"), "should be a list"),
+    **dict.fromkeys(("float_type", "float_parsing"), "should be a number"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "should be a whole number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "should be true or false"),
+    "string_type": "should be text",
+    "path_type": "should be a path",
+    "literal_error": "",
+}
+
+
+def _reason(problem: ErrorDetails) -> str:
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "literal_error":
+        return f"should be {context['expected']}"
+    if kind == "too_short":
+        return f"should have at least {context['min_length']} item{'s' * (context['min_length'] != 1)}"
+    if kind == "too_long":
+        return f"should have at most {context['max_length']} items"
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return _WRONG_TYPE.get(kind) or " ".join((message[:1].lower() + message[1:]).split())
+
+
+def _kind_reason(problem: ErrorDetails, kinds: list[str]) -> str:
+    """What is wrong with a table that comes in several kinds."""
+    if problem["type"] == "union_tag_invalid":
+        return str(unknown("kind", str(problem["ctx"]["tag"]), kinds))
+    return f"should be a table with a kind, one of {', '.join(kinds)}"
+
+
+def _shown_key(part: int | str) -> str:
+    text = str(part)
+    return text if text.replace("-", "").replace("_", "").isalnum() else repr(part)
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = " ".join(repr(value).split())
+    except (ValueError, RecursionError):  # thousands of digits or levels
+        return "a value too large to show"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _fields_at(model: type[BaseModel], place: list[Any]) -> list[str]:
     """The fields allowed at a place in a tree of settings."""
+    return [name for inner in _models_at(model, place)[:1] for name in inner.model_fields if name != "kind"]
+
+
+def _models_at(model: type[BaseModel], place: list[Any]) -> list[type[BaseModel]]:
+    """The tables that may stand at a place in a tree of settings."""
+    models = [model]
     for part in place:
-        if isinstance(part, int):
-            continue
-        field = model.model_fields.get(part)
+        field = models[0].model_fields.get(part) if isinstance(part, str) and models else None
         if field is not None:
-            inner = [a for a in (field.annotation, *_deep_args(field.annotation)) if _is_model(a)]
-            if len(inner) != 1:
-                inner = [a for a in inner if str(place[-1]) in _kinds(a)] or inner
-            model = inner[0] if inner else model
-    return [name for name in model.model_fields if name != "kind"]
+            models = [inner for inner in (field.annotation, *_deep_args(field.annotation)) if _is_model(inner)]
+        elif len(models) > 1:
+            models = [inner for inner in models if part in _kinds(inner)] or models
+    return models
 
 
 def _deep_args(annotation: Any) -> list[Any]:

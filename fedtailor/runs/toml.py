@@ -21,18 +21,23 @@ def _table(values: Mapping[str, Any], place: tuple[str, ...]) -> list[str]:
 
 
 def _key(key: str) -> str:
-    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else json.dumps(key)
+    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else _text(key)
 
 
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return repr(value) if value == value and abs(value) != float("inf") else str(value).replace("'", "")
+        return float.__repr__(value)  # not repr: a float of numpy would write its type
     if isinstance(value, int):
         return str(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(item) for item in value) + "]"
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    # A JSON string is a TOML string, but for DEL, and for characters that ASCII writes as two escapes.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -133,7 +133,7 @@ def test_a_hopeless_connection_is_given_up_but_the_part_stays(server: Server, so
 
 def test_wrong_content_is_never_kept(server: Server, source: str, tmp_path: Path) -> None:
     server.files["data.bin"] = b"<html>login page</html>"
-    with pytest.raises(UserError, match="the checksum is .* instead of") as caught:
+    with pytest.raises(UserError, match=r"the checksum is .* instead of") as caught:
         get(source, tmp_path, addresses=[server.address])
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / source).iterdir())

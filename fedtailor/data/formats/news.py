@@ -45,8 +45,8 @@ def _texts(shelf: Shelf, path: Path) -> tuple[np.ndarray, np.ndarray]:
     labels: list[int] = []
     texts: list[str] = []
     with shelf.reading(path, "AG News rows of class, title and description"):
-        with open_maybe_gz(path) as file:
-            for row in csv.reader(io.TextIOWrapper(file, "utf-8", newline=""), strict=True):
+        with open_maybe_gz(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
+            for row in csv.reader(text, strict=True):
                 if len(row) not in (2, 3) or row[0] not in ("1", "2", "3", "4"):
                     raise ValueError(f"row {len(labels) + 1} has {len(row)} columns or no class 1..4")
                 labels.append(int(row[0]) - 1)

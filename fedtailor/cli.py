@@ -1,0 +1,446 @@
+"""The command line. Thin: each command reads its options, calls a room, and shows what came of it.
+
+Imports of the rooms stand inside the commands, so that ``fedtailor --help`` answers at once.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from fedtailor.errors import UserError
+from fedtailor.version import __version__
+
+if TYPE_CHECKING:
+    from fedtailor.runs import Comparison, Experiment, Run
+
+STOPPED = 130
+
+app = typer.Typer(
+    help="FedTailor: personalised federated learning, in which every client ends with a model that fits.",
+    epilog="Example: fedtailor run --rounds 5, then: fedtailor compare --methods local,fedavg,fedper",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="rich",
+)
+data_app = typer.Typer(
+    help="Data sets: list them, download them, look at who gets which samples.",
+    epilog="Example: fedtailor data show --set data.partition.alpha=0.05",
+    no_args_is_help=True,
+)
+app.add_typer(data_app, name="data")
+
+
+Engine = Literal["inline", "processes"]
+Metric = Literal["final", "held", "received", "global"]
+
+ExperimentFile = Annotated[
+    Path | None, typer.Argument(metavar="[EXPERIMENT.toml]", help="The experiment; without it, digits.")
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in training.lr=0.05; may be repeated."),
+]
+Name = Annotated[str | None, typer.Option(help="Name of the folder that is written.")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder of the data sets' files.")]
+Workers = Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")]
+EngineKind = Annotated[Engine | None, typer.Option(help="Where clients train; changes no result.")]
+RunsFolder = Annotated[Path, typer.Option(help="Folder in which the result gets its folder.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress; warnings are still shown.")]
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"fedtailor {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("run", epilog="Example: fedtailor run experiment.toml --set training.lr=0.1 --name try-2")
+def run_command(
+    experiment: ExperimentFile = None,
+    sets: Sets = None,
+    name: Name = None,
+    method: Annotated[str | None, typer.Option(help="The method; see 'fedtailor methods'.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random stream.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of the federation.")] = None,
+    data_dir: DataDir = None,
+    workers: Workers = None,
+    engine: EngineKind = None,
+    out: RunsFolder = Path("runs"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment in a new folder."""
+    changes = [_change("method", {"name": method})] if method is not None else []
+    changes += [_change("seed", seed), _change("rounds", rounds)]
+    settings = _settings(experiment, [*changes, *_where(name, data_dir, workers, engine)], sets)
+    from fedtailor.runs import run
+    from fedtailor.views.progress import watching
+
+    with _interruptible(), watching(quiet=quiet) as watch:
+        done = run(settings, folder=out / settings.name, watch=watch)
+    _show_run(done, as_json)
+
+
+@app.command(epilog="Example: fedtailor resume runs/experiment")
+def resume(
+    run: RunFolder,
+    workers: Workers = None,
+    engine: EngineKind = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run, or a comparison, from its last complete round."""
+    from fedtailor import runs
+    from fedtailor.views.progress import watching
+
+    if _is_comparison(run):
+        settings = _settings(run / runs.comparing.PLAN, _where(None, None, workers, engine))
+        _compare(settings, run, as_json, quiet)
+        return
+    where = {"kind": engine, "workers": workers}
+    chosen = {key: value for key, value in where.items() if value is not None}
+    with _interruptible(), watching(quiet=quiet) as watch:
+        done = runs.resume(run, watch=watch, engine=chosen)
+    _show_run(done, as_json)
+
+
+@app.command(epilog="Example: fedtailor compare experiment.toml --methods local,fedavg,fedper --seeds 0,1,2")
+def compare(
+    experiment: ExperimentFile = None,
+    methods: Annotated[str | None, typer.Option(metavar="A,B,...", help="The methods, with commas.")] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="N,N,...", help="The seeds, with commas.")] = None,
+    sets: Sets = None,
+    name: Name = None,
+    metric: Annotated[Metric | None, typer.Option(help="The headline of the table.")] = None,
+    pooled: Annotated[bool, typer.Option("--pooled", help="Average over samples, not over clients.")] = False,
+    data_dir: DataDir = None,
+    workers: Workers = None,
+    engine: EngineKind = None,
+    out: RunsFolder = Path("runs"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run every method with every seed and make a table; the same command again goes on."""
+    changes = [
+        _change("compare.methods", _split(methods)),
+        _change("compare.seeds", _whole_numbers("--seeds", _split(seeds))),
+        _change("compare.metric", metric),
+        _change("compare.pooled", pooled or None),
+    ]
+    settings = _settings(experiment, [*changes, *_where(name, data_dir, workers, engine)], sets)
+    _compare(settings, out / settings.name, as_json, quiet)
+
+
+@app.command("list", epilog="Example: fedtailor list runs")
+def list_command(
+    runs_dir: Annotated[Path, typer.Argument(metavar="[RUNS_DIR]", help="Folder with runs.")] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List the runs below a folder."""
+    from fedtailor.runs import all_runs
+    from fedtailor.views import console, pages
+
+    lines = pages.run_lines(runs_dir, all_runs(runs_dir))
+    if as_json:
+        console.show_json(lines)
+    else:
+        console.show(pages.list_page(lines) if lines else f"no runs in {runs_dir}; start one with: fedtailor run")
+
+
+@app.command(epilog="Example: fedtailor show runs/experiment --clients")
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or of a comparison.")],
+    clients: Annotated[bool, typer.Option("--clients", help="Also each client's accuracy.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a run or a comparison has recorded so far."""
+    from fedtailor.runs import Comparison, Run
+    from fedtailor.views import console, pages
+
+    if _is_comparison(run):
+        summary = Comparison(run).summary()
+        console.show_json(summary) if as_json else console.show(pages.comparison_page(summary))
+        return
+    with Run(run) as found:
+        if as_json:
+            console.show_json(pages.run_document(found, clients))
+        else:
+            console.show(pages.run_page(found, clients))
+
+
+@app.command(epilog="Example: fedtailor methods fedprox")
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One method, in full.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the methods, or show one with its settings."""
+    from fedtailor.methods import catalogue, find
+    from fedtailor.views import console, pages
+
+    if name is not None:
+        facts = pages.method_facts(find(name))
+        console.show_json(facts) if as_json else console.show(pages.method_card(facts))
+        return
+    every = [pages.method_facts(kind) for kind in catalogue().values()]
+    console.show_json(every) if as_json else console.show(pages.methods_page(every))
+
+
+@app.command(epilog="Example: fedtailor models --json")
+def models(as_json: Json = False) -> None:
+    """List the networks with their numbers of parameters and multiply-adds."""
+    from fedtailor.models import cards
+    from fedtailor.views import console, pages
+
+    every = cards()
+    console.show_json(pages.models_document(every)) if as_json else console.show(pages.models_page(every))
+
+
+@data_app.command("list", epilog="Example: fedtailor data list --data-dir data")
+def data_list(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """List the known data sets and whether their files are there."""
+    from fedtailor.data import SOURCES
+    from fedtailor.data.settings import data_directory
+    from fedtailor.views import console, pages
+
+    lines = pages.source_lines(SOURCES, data_directory(data_dir))
+    if as_json:
+        console.show_json(lines)
+    else:
+        console.show(pages.sources_page(lines, data_directory(data_dir)))
+
+
+@data_app.command("get", epilog="Example: fedtailor data get mnist --from https://mirror.example/mnist/")
+def data_get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of 'fedtailor data list'.")],
+    data_dir: DataDir = None,
+    addresses: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="ADDRESS", help="A mirror that holds the files; may be repeated."),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Download a data set; a broken download goes on where it stopped."""
+    from fedtailor.data.downloads import get
+    from fedtailor.data.settings import data_directory
+    from fedtailor.views import console
+    from fedtailor.views.downloads import downloading
+
+    with downloading(quiet=quiet) as progress:
+        files = get(name, data_directory(data_dir), progress, addresses or None)
+    if as_json:
+        console.show_json({"name": name, "files": [str(file) for file in files]})
+    elif files:
+        console.show(*(str(file) for file in files), f"next: fedtailor data show --set data.source={name}")
+    else:
+        console.show(f"{name} comes with FedTailor: nothing to download")
+
+
+@data_app.command("show", epilog="Example: fedtailor data show experiment.toml --set data.clients=50 --out p.png")
+def data_show(
+    experiment: ExperimentFile = None,
+    sets: Sets = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option(help="The picture: a png, svg or pdf file.")] = Path("partition.png"),
+    as_json: Json = False,
+) -> None:
+    """Draw who has how many samples of which class."""
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise typer.BadParameter(f"{out} does not end in .png, .svg or .pdf.", param_hint="--out")
+    settings = _settings(experiment, _where(None, data_dir, None, None), sets)
+    from fedtailor.data import picture
+    from fedtailor.runs import Workshop
+    from fedtailor.views import console, pages
+
+    federation = Workshop().federation(settings)
+    with _writing(out):
+        picture.draw(federation, out)
+    summary, rows = picture.summary(federation), picture.table(federation)
+    if as_json:
+        console.show_json({**summary, "table": rows, "picture": str(out)})
+    else:
+        console.show(pages.federation_page(summary, rows), f"picture: {out}")
+
+
+@app.command(epilog="Example: fedtailor export runs/experiment --client 3 --out client-3")
+def export(
+    run: RunFolder,
+    client: Annotated[int | None, typer.Option(help="The client whose model is wanted.")] = None,
+    of_server: Annotated[bool, typer.Option("--global", help="The server's model.")] = False,
+    model: Annotated[str, typer.Option(help="With --global: which of the server's models.")] = "global",
+    out: Annotated[Path | None, typer.Option(help="The folder to write; default: in the run's folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a trained model as safetensors weights and a JSON card."""
+    if (client is None) == (not of_server):
+        raise typer.BadParameter("name either --client N or --global.", param_hint="export")
+    from fedtailor.runs import export_client, export_global
+    from fedtailor.views import console
+
+    place = out or run / "exports" / (model if client is None else f"client-{client}")
+    written = export_global(run, place, model) if client is None else export_client(run, client, place)
+    lines = ["import fedtailor", f"model = fedtailor.load_model({str(written)!r})"]
+    if as_json:
+        console.show_json({"folder": str(written), "load": lines})
+    else:
+        console.show(f"written to {written}; load it in Python with:", *(f"    {line}" for line in lines))
+
+
+@app.command(epilog="Example: fedtailor new experiment.toml")
+def new(
+    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="The file to write.")] = Path("experiment.toml"),
+) -> None:
+    """Write an experiment to begin with; a file that exists is not touched."""
+    from fedtailor.views.starter import starter
+
+    with _writing(file), file.open("x", encoding="utf-8") as text:
+        text.write(starter(str(file)))
+    typer.echo(f"written to {file}; start it with: fedtailor run {file}")
+
+
+@app.command(epilog="Example: fedtailor version")
+def version() -> None:
+    """Show the version."""
+    typer.echo(f"fedtailor {__version__}")
+
+
+# From options to settings
+
+
+def _settings(source: Path | None, changes: list[str | None], sets: list[str] | None = None) -> "Experiment":
+    """The experiment with the options applied, then with what --set says."""
+    from fedtailor.runs import experiment
+
+    return experiment(source, [*(change for change in changes if change is not None), *(sets or [])])
+
+
+def _where(name: str | None, data_dir: Path | None, workers: int | None, engine: Engine | None) -> list[str | None]:
+    return [
+        _change("name", name),
+        _change("data.dir", data_dir and str(data_dir)),
+        _change("engine.workers", workers),
+        _change("engine.kind", engine),
+    ]
+
+
+def _change(key: str, value: Any) -> str | None:
+    """An option as the text that --set takes; None if it was not given."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return f"{key}={{{', '.join(f'{k} = {json.dumps(v)}' for k, v in value.items())}}}"
+    return f"{key}={json.dumps(value)}"  # TOML and JSON write these values alike
+
+
+def _split(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _whole_numbers(option: str, texts: list[str] | None) -> list[int] | None:
+    try:
+        return None if texts is None else [int(text) for text in texts]
+    except ValueError:
+        raise typer.BadParameter("write whole numbers with commas, as in 0,1,2.", param_hint=option) from None
+
+
+# What several commands share
+
+
+def _show_run(run: "Run", as_json: bool) -> None:
+    from fedtailor.views import console, pages
+    from fedtailor.views.report import write_report
+
+    with run:
+        with _writing(run.folder):
+            written = write_report(run)
+        if as_json:
+            console.show_json(pages.run_document(run))
+            return
+        console.show(pages.run_page(run), f"curves and report: {', '.join(map(str, written))}")
+        console.show(f"next: fedtailor show {run.folder} --clients", f"      fedtailor export {run.folder} --client 0")
+
+
+def _compare(settings: "Experiment", place: Path, as_json: bool, quiet: bool) -> None:
+    from fedtailor.runs import compare
+    from fedtailor.views.console import messages
+    from fedtailor.views.progress import watching
+
+    kept = _finished(place)
+    if kept:
+        messages().print(f"{len(kept)} finished runs are kept and not run again: {', '.join(kept)}")
+    runs = len(settings.compare.methods) * len(settings.compare.seeds) - len(kept)
+    with _interruptible(place), watching(quiet=quiet, runs=runs) as watch:
+        done = compare(settings, folder=place, watch=watch)
+    _show_comparison(done, as_json)
+
+
+def _show_comparison(comparison: "Comparison", as_json: bool) -> None:
+    from fedtailor.views import console, pages
+    from fedtailor.views.curves import draw_comparison
+    from fedtailor.views.tables import write_comparison
+
+    with _writing(comparison.folder):
+        tables = write_comparison(comparison)
+        curves = draw_comparison(comparison, comparison.folder / "curves.png")
+    summary = comparison.summary()
+    if as_json:
+        console.show_json({**summary, "written": [str(path) for path in (*tables, curves)]})
+        return
+    console.show(pages.comparison_page(summary), f"tables: {', '.join(map(str, tables))}", f"plot:   {curves}")
+    console.show(f"next:   fedtailor list {comparison.folder}")
+
+
+def _finished(place: Path) -> list[str]:
+    """The finished runs of a comparison that has begun."""
+    from fedtailor.runs import Comparison, Run
+
+    if not _is_comparison(place):
+        return []
+    names = []
+    for folders in Comparison(place).runs().values():
+        for folder in folders:
+            with Run(folder) as run:
+                if run.finished:
+                    names.append(folder.name)
+    return names
+
+
+def _is_comparison(folder: Path) -> bool:
+    from fedtailor.runs.comparing import PLAN
+
+    return (folder / PLAN).is_file()
+
+
+@contextmanager
+def _interruptible(comparison: Path | None = None) -> Iterator[None]:
+    """A run that the user ended is at a round boundary: say how to go on."""
+    from fedtailor.runs import Interrupted
+
+    try:
+        yield
+    except Interrupted as end:
+        place = comparison or end.folder
+        typer.echo(f"stopped at a round boundary; go on with: fedtailor resume {place}", err=True)
+        raise typer.Exit(STOPPED) from None
+
+
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError:
+        raise UserError(f"{place} exists: name another file") from None
+    except OSError as error:
+        raise UserError(f"{error.filename or place} cannot be written: {error.strerror}") from None

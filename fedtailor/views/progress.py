@@ -1,0 +1,206 @@
+"""How far a run is, on stderr: a live display in a terminal, plain lines anywhere else."""
+
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from fedtailor.runs import RoundReport, Watch
+from fedtailor.views.console import messages
+from fedtailor.views.numbers import duration, percent, size
+
+EVERY = 5.0  # seconds between two plain lines
+PACE = 10  # rounds whose mean time tells the time left
+STOPPING = "finishing this round... (Ctrl-C again to stop at once)"
+
+
+class Display(Watch):
+    """What every display knows; by itself it shows warnings and failures only.
+
+    It is a context, for one run or for several, one after the other.
+    """
+
+    def __init__(self, runs: int = 1) -> None:
+        self.console: Console = messages()
+        self.runs, self.run = runs, 0
+        self._reasons: set[str] = set()  # a failure is told once, then counted
+
+    def __enter__(self) -> "Display":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def warning(self, sentence: str) -> None:
+        self.console.print(f"warning: {sentence}", style="yellow")
+
+    def begin(self, name: str, rounds: int, done: int) -> None:
+        self.name, self.rounds, self.round = name, rounds, done
+        self.run += 1
+        self.bytes, self.failures = 0, 0
+        self.metrics: dict[str, dict[str, Any]] = {}
+        self.times: deque[float] = deque(maxlen=PACE)
+        self._signals = _Signals()
+
+    def round_done(self, report: RoundReport) -> None:
+        self.round = report.round
+        self.bytes += report.bytes_down + report.bytes_up
+        self.failures += len(report.failed)
+        self.metrics |= report.metrics
+        self.times.append(report.seconds)
+        for client, reason in sorted(report.failed.items()):
+            if reason not in self._reasons:
+                self._reasons.add(reason)
+                self.console.print(
+                    f"{self.name}: client {client} left out of round {report.round}: {reason}", style="yellow"
+                )
+
+    def end(self) -> None:
+        self._signals.close()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the user asked for an end."""
+        return self._signals.asked
+
+    def state(self) -> str:
+        """Accuracies, bytes, failures."""
+        facts = [
+            f"{model} {percent(self.metrics[model]['accuracy'])} %"
+            for model in ("received", "held", "global")
+            if self.metrics.get(model, {}).get("accuracy") is not None
+        ]
+        facts.append(size(self.bytes))
+        if self.failures:
+            facts.append(f"{self.failures} left out")
+        return "  ".join(facts)
+
+    def left(self) -> str:
+        """The time the remaining rounds will take."""
+        if not self.times or self.round >= self.rounds:
+            return ""
+        seconds = (self.rounds - self.round) * sum(self.times) / len(self.times)
+        return f"{duration(seconds)} left"
+
+
+class Lines(Display):
+    """A line every few seconds, for logs."""
+
+    def __init__(self, runs: int = 1) -> None:
+        super().__init__(runs)
+        self._last = 0.0
+        self._told = False
+
+    def begin(self, name: str, rounds: int, done: int) -> None:
+        super().begin(name, rounds, done)
+        place = f" ({self.run} of {self.runs})" if self.runs > 1 else ""
+        start = f"goes on after round {done}" if done else "starts"
+        self.console.print(f"{name}{place}: {start}, {rounds} rounds")
+        self._last = time.monotonic()
+
+    def task_done(self, done: int, total: int) -> None:
+        if self.stopping and not self._told:
+            self._told = True
+            self.console.print(f"{self.name}: {STOPPING}")
+
+    def round_done(self, report: RoundReport) -> None:
+        super().round_done(report)
+        if report.round == self.rounds or time.monotonic() - self._last >= EVERY:
+            self._last = time.monotonic()
+            facts = "  ".join(filter(None, (self.state(), self.left())))
+            self.console.print(f"{self.name}: round {self.round}/{self.rounds}  {facts}")
+
+    def final_done(self, done: int, total: int) -> None:
+        if done == total or time.monotonic() - self._last >= EVERY:
+            self._last = time.monotonic()
+            self.console.print(f"{self.name}: final pass, {done}/{total} clients")
+
+
+class Live(Display):
+    """Bars that move: all runs, the rounds of this one, the tasks of this round."""
+
+    def __init__(self, runs: int = 1) -> None:
+        super().__init__(runs)
+        self._progress = Progress(
+            TextColumn("{task.description}", style="bold"),
+            BarColumn(24),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            transient=True,
+            refresh_per_second=8,
+        )
+        self._bars: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "Live":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begin(self, name: str, rounds: int, done: int) -> None:
+        super().begin(name, rounds, done)
+        if self.runs > 1:
+            self._bar("runs", f"{self.runs} runs", self.run - 1, self.runs, "")
+        self._bar("rounds", name, done, rounds, "")
+        self._bar("tasks", self._phase(), 0, 1, "")
+
+    def task_done(self, done: int, total: int) -> None:
+        self._bar("tasks", self._phase(), done, total, STOPPING if self.stopping else "")
+
+    def round_done(self, report: RoundReport) -> None:
+        super().round_done(report)
+        facts = "  ".join(filter(None, (self.state(), self.left())))
+        self._bar("rounds", self.name, self.round, self.rounds, facts)
+
+    def end(self) -> None:
+        super().end()
+        if self.runs > 1:
+            self._bar("runs", f"{self.runs} runs", self.run, self.runs, "")
+            self.console.print(f"{self.name}: round {self.round}/{self.rounds}  {self.state()}")
+
+    def _phase(self) -> str:
+        return "final pass" if self.round >= self.rounds else f"round {self.round + 1}"
+
+    def _bar(self, key: str, name: str, done: int, total: int, note: str) -> None:
+        if key not in self._bars:
+            self._bars[key] = self._progress.add_task(name, total=total, completed=done, note=note)
+        else:
+            self._progress.update(self._bars[key], description=name, completed=done, total=total, note=note)
+
+
+def watching(*, quiet: bool = False, runs: int = 1) -> Display:
+    """The display that fits."""
+    if quiet:
+        return Display(runs)
+    return Live(runs) if sys.stderr.isatty() else Lines(runs)
+
+
+class _Signals:
+    """Notes that the user asked for an end, and hands the signal on to the run, which decides."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[signal.Signals, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(number)
+                if callable(before):
+                    self._before[number] = before
+                    signal.signal(number, self._note)
+
+    def close(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        # Only a note: printing here could meet a line that is half written. The next task shows it.
+        self.asked = True
+        self._before[signal.Signals(number)](number, frame)

@@ -1,0 +1,128 @@
+"""The report of a run: its result, settings, versions and failures on one page of Markdown."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedtailor.runs import Run, toml
+from fedtailor.views.curves import draw_run
+from fedtailor.views.numbers import NOTHING, duration, percent, size
+from fedtailor.views.tables import Grid
+
+MODELS = ("received", "held", "global", "final")
+WORDS = (
+    "received: what a client holds before it trains; held: after its last training, the model it would deploy; "
+    "global: the server's; final: every client has received and trained once more."
+)
+CURVES, REPORT = "curves.png", "report.md"
+
+
+def write_report(run: Run) -> list[Path]:
+    """Write the curves and the report into the run's folder."""
+    curves = draw_run(run, run.folder / CURVES)
+    page = run.folder / REPORT
+    page.write_text(report(run), encoding="utf-8")
+    return [curves, page]
+
+
+def report(run: Run) -> str:
+    """The page as Markdown."""
+    facts = run.summary()
+    versions = "\n".join(f"- {name}: {value}" for name, value in run.environment.items())
+    failures = failure_grid(run.events())
+    return "\n".join(
+        [
+            f"# {run.name}",
+            "",
+            headline(facts),
+            "",
+            evaluation_grid(facts["metrics"]).markdown(),
+            *(f"{line}\n" for line in remarks(facts["metrics"])),
+            WORDS,
+            "",
+            f"![accuracy over rounds]({CURVES})",
+            "",
+            f"{cost(facts)}.",
+            "",
+            "## Failures",
+            "",
+            failures.markdown() if failures.rows else "None.\n",
+            "## Settings",
+            "",
+            f"```toml\n{toml.dumps(run.experiment.as_dict())}```",
+            "",
+            "## Versions",
+            "",
+            versions,
+            "",
+        ]
+    )
+
+
+def headline(facts: Mapping[str, Any]) -> str:
+    """The run in one line."""
+    return (
+        f"{method_text(facts['method'])}, seed {facts['seed']}, {facts['clients']} clients, "
+        f"{facts['rounds_done']} of {facts['rounds']} rounds, {facts['status']}"
+    )
+
+
+def method_text(method: Mapping[str, Any]) -> str:
+    """A method with its settings.
+
+    >>> method_text({"name": "fedprox", "mu": 0.1})
+    'fedprox (mu=0.1)'
+    """
+    settings = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name")
+    return f"{method['name']} ({settings})" if settings else str(method["name"])
+
+
+def evaluation_grid(metrics: Mapping[str, Mapping[str, Any]]) -> Grid:
+    """What was evaluated last: a row per model, accuracies in percent."""
+    models = [m for m in MODELS if m in metrics] + [m for m in metrics if m not in MODELS]
+    rows = [
+        (
+            model,
+            *(percent(metrics[model][key]) for key in ("accuracy", "pooled", "deviation", "worst", "worst_tenth")),
+            NOTHING if metrics[model]["loss"] is None else f"{metrics[model]['loss']:.3f}",
+            str(metrics[model]["round"]),
+        )
+        for model in models
+    ]
+    header = ("model", "mean over clients", "over samples", "std", "worst client", "worst 10 %", "loss", "round")
+    return Grid(header, tuple(rows), title="accuracy in %")
+
+
+def remarks(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What the numbers do not say by themselves."""
+    untrained = metrics.get("held", {}).get("untrained", 0)
+    if not untrained:
+        return []
+    return [f"{untrained} of the clients never trained: what they would receive counts as held."]
+
+
+def cost(facts: Mapping[str, Any]) -> str:
+    """Bytes and time."""
+    return (
+        f"{size(facts['bytes_down'])} down and {size(facts['bytes_up'])} up in {facts['rounds_done']} rounds, "
+        f"{duration(facts['seconds'])}"
+    )
+
+
+def failure_grid(events: Iterable[Mapping[str, Any]]) -> Grid:
+    """Who was left out, grouped by the reason, the most frequent first."""
+    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for event in events:
+        groups[event["detail"]].append(event)
+    rows = [
+        (str(len(group)), _some({e["client"] for e in group}), _some({e["round"] for e in group}), reason)
+        for reason, group in sorted(groups.items(), key=lambda item: -len(item[1]))
+    ]
+    header = ("times", "clients", "rounds", "reason")
+    return Grid(header, tuple(rows), words=frozenset({1, 2, 3}), title="left out of a round")
+
+
+def _some(numbers: set[int], most: int = 6) -> str:
+    shown = ", ".join(map(str, sorted(numbers)[:most]))
+    return shown if len(numbers) <= most else f"{shown}, ... ({len(numbers)})"

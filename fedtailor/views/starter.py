@@ -1,0 +1,59 @@
+"""The experiment that ``fedtailor new`` writes: what most people change, with the defaults beside it."""
+
+STARTER = """\
+# An experiment. Start it with:   fedtailor run {name}
+# Compare methods with:           fedtailor compare {name}
+# Lines that begin with "#" show what else can be set; what is left out has its default.
+
+seed = 0            # of every random stream: the same seed gives the same result, bit for bit
+rounds = 20         # rounds of the federation
+
+[data]
+source = "digits"   # 'fedtailor data list' shows them all; "folder" is your own data
+clients = 20
+# dir = "data"      # where the files of the data sets are
+
+[data.partition]
+kind = "dirichlet"  # or "iid", "pathological", "one-label", "mixed", "by-writer", "by-domain"
+alpha = 0.1         # smaller: the clients differ more
+
+# [data.split]      # of every client's samples
+# train = 0.75
+# val = 0.0
+# test = 0.25
+
+[model]
+name = "auto"       # 'fedtailor models' shows them all; "module:Class" is your own network
+# head = "last"     # what personalised methods keep on the client: "last", "linear", or layer names
+
+[training]
+epochs = 5          # passes over a client's data in a round
+batch_size = 10
+lr = 0.05
+# momentum = 0.0
+# optimiser = "sgd" # or "adam"
+
+[method]
+name = "fedper"     # 'fedtailor methods' shows them all, 'fedtailor methods NAME' their settings
+
+[participation]
+ratio = 1.0         # share of the clients in a round
+# dropout = 0.1     # probability that a chosen client does not answer
+
+# [evaluation]
+# every = 1         # rounds between two evaluations
+
+# [engine]
+# kind = "processes"  # one worker per core; "inline": in this process
+# workers = 2
+
+[compare]
+methods = ["local", "fedavg", "fedper", {{name = "fedprox", mu = 0.01}}]
+seeds = [0, 1]
+metric = "final"    # the headline of the table: final, held, received or global
+"""
+
+
+def starter(name: str) -> str:
+    """The text of a new experiment in a file of this name."""
+    return STARTER.format(name=name)

@@ -1,0 +1,63 @@
+"""A program that runs or resumes an experiment and can kill itself at a chosen event.
+
+``python killable.py FOLDER ENGINE DIE_AT``: events are writes to the database and batches of tasks; the DIE_AT-th
+kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import fedtailor
+from fedtailor.runs import Watch
+from fedtailor.runs.loop import RoundLoop
+from fedtailor.runs.store import Store
+
+EXPERIMENT = {
+    "rounds": 40,
+    "data": {"source": "digits", "clients": 8, "samples": 300},
+    "training": {"lr": 0.05, "momentum": 0.5},
+    "participation": {"ratio": 0.5, "dropout": 0.1},
+    "method": {"name": "fedper"},
+}
+
+
+class Going(Watch):
+    def begin(self, name: str, rounds: int, done: int) -> None:
+        print("going", flush=True)
+
+
+def die_at(count: int) -> None:
+    left = count
+
+    def event() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for owner, name in ((Store, "insert"), (Store, "set_state"), (RoundLoop, "_execute")):
+        original = getattr(owner, name)
+
+        def wrapped(*args: Any, _original: Any = original, **more: Any) -> Any:
+            result = _original(*args, **more)
+            event()
+            return result
+
+        setattr(owner, name, wrapped)
+
+
+def main(folder: Path, engine: str, count: int) -> None:
+    if count:
+        die_at(count)
+    where = {"kind": engine, **({"workers": 2} if engine == "processes" else {})}
+    if folder.exists():
+        fedtailor.resume(folder, engine=where, watch=Going()).close()
+    else:
+        fedtailor.run({**EXPERIMENT, "engine": where}, folder=folder, watch=Going()).close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,67 @@
+"""A run killed with SIGKILL at any moment and resumed ends like one that was not."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fingerprint import assert_same
+from killable import main
+
+from fedtailor.runs import Run
+
+PROGRAM = Path(__file__).with_name("killable.py")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    main(folder, "inline", 0)
+    return folder
+
+
+def start(folder: Path, engine: str, die_at: int) -> subprocess.Popen[str]:
+    command = [sys.executable, str(PROGRAM), str(folder), engine, str(die_at)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_killed_in_the_middle_of_writing_and_training(undisturbed: Path, tmp_path: Path) -> None:
+    """Eight kills, each in the middle of some write or batch of tasks."""
+    folder, stream = tmp_path / "run", random.Random(7)
+    reached = []
+    for _ in range(8):
+        with start(folder, "inline", stream.randrange(5, 60)) as process:
+            assert process.wait() == -signal.SIGKILL
+        if folder.exists():
+            with Run(folder) as run:
+                reached.append(run.rounds_done)
+    assert reached == sorted(reached)
+    assert 0 < reached[-1] < 40
+    main(folder, "inline", 0)
+    assert_same(undisturbed, folder)
+
+
+def test_killed_at_random_times_with_worker_processes(undisturbed: Path, tmp_path: Path) -> None:
+    """Four kills at random times after rounds began; the last part runs in another engine."""
+    folder, stream = tmp_path / "run", random.Random(3)
+    for _ in range(4):
+        with start(folder, "processes", 0) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "going\n"
+            time.sleep(stream.uniform(0.0, 0.3))
+            process.kill()
+    with Run(folder) as run:
+        assert run.rounds_done < 40
+    main(folder, "inline", 0)
+    assert_same(undisturbed, folder)
+
+
+def test_a_finished_run_that_is_resumed_stays_as_it_is(undisturbed: Path) -> None:
+    before = (undisturbed / "run.db").read_bytes()
+    main(undisturbed, "inline", 0)
+    with Run(undisturbed) as run:
+        assert run.finished
+    assert (undisturbed / "run.db").read_bytes() == before
