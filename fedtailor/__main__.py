@@ -22,7 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(args=arguments, prog_name="fedtailor", standalone_mode=False)
     except ClickException as error:
-        return _fail(f"{error.format_message()} (see 'fedtailor --help')")
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "fedtailor"
+        return _fail(f"{error.format_message()} (see '{command} --help')")
     except UserError as error:
         # The author of a method needs the traceback of the method; everybody else one sentence.
         if details := getattr(error, "details", ""):

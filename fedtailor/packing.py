@@ -14,6 +14,15 @@ import safetensors.torch
 import torch
 
 
+_DTYPES = frozenset(
+    (
+        *(torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+        *(torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    )
+)
+
+
 @dataclass(frozen=True)
 class Stored:
     """The state of an object with ``state_dict()/load_state_dict()``, waiting for its object."""
@@ -29,12 +38,18 @@ def pack(tree: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """The tree that ``pack`` was given; tuples come back as lists, stateful objects as `Stored`."""
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    outline = json.loads(header["__metadata__"]["tree"])
-    # clone: a tensor of torch's own allocation is aligned, so that kernels take the same path everywhere
-    tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
-    return _decode(outline, tensors)
+    """The tree that ``pack`` was given; tuples come back as lists, stateful objects as `Stored`.
+
+    Bytes that ``pack`` did not make are a ValueError.
+    """
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        outline = json.loads(header["__metadata__"]["tree"])
+        # clone: a tensor of torch's own allocation is aligned, so that kernels take the same path everywhere
+        tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
+        return _decode(outline, tensors)
+    except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
+        raise ValueError(f"damaged bytes ({type(error).__name__}: {error})") from None
 
 
 def digest(data: bytes) -> str:
@@ -61,6 +76,8 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str) -> Any:
         return value
     if isinstance(value, torch.Tensor):
         name = str(len(tensors))
+        if value.layout != torch.strided or value.dtype not in _DTYPES:
+            raise TypeError(f"{where} holds a tensor of {value.dtype}, {value.layout}, which the format does not know")
         tensor = value.detach().cpu()
         # one storage per tensor: the file format knows no views
         tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
@@ -108,6 +125,7 @@ def _revive(fresh: Any, stored: Any, where: str) -> Any:
         built = fresh if isinstance(fresh, dict) else {}
         return {key: _revive(built.get(key), value, f"{where}.{key}") for key, value in stored.items()}
     if isinstance(stored, list) and has_objects(stored):
-        built_list = fresh if isinstance(fresh, list) else [None] * len(stored)
+        built_list = [*fresh[: len(stored)]] if isinstance(fresh, list | tuple) else []
+        built_list += [None] * (len(stored) - len(built_list))
         return [_revive(f, s, f"{where}[{i}]") for i, (f, s) in enumerate(zip(built_list, stored, strict=True))]
     return stored

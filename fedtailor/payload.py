@@ -30,6 +30,8 @@ class Payload:
 
     def number(self, name: str) -> float:
         """One number that must be there."""
+        if name not in self.numbers:
+            raise Rejected(f"the number {name} is missing")
         value = self.numbers[name]
         if isinstance(value, list):
             raise Rejected(f"{name} is a list where one number was expected")
@@ -47,7 +49,14 @@ class Payload:
 
     @classmethod
     def unpack(cls, data: bytes) -> "Payload":
-        return cls(**unpack(data))
+        """The payload of these bytes, which may come from anyone."""
+        try:
+            tree = unpack(data)
+        except ValueError as error:
+            raise Rejected(f"not a payload: {error}") from None
+        if not (isinstance(tree, dict) and tree.keys() == {"groups", "numbers", "config"}):
+            raise Rejected("not a payload: it holds something else")
+        return cls(**tree)
 
 
 def check(payload: Payload, like: Mapping[str, Tensor]) -> None:
@@ -55,15 +64,21 @@ def check(payload: Payload, like: Mapping[str, Tensor]) -> None:
 
     Called at the border, before anyone uses the payload.
     """
+    if not all(isinstance(part, dict) for part in (payload.groups, payload.numbers, payload.config)):
+        raise Rejected("a payload holds groups, numbers and a config, each with names")
     for group, tensors in payload.groups.items():
+        if not isinstance(tensors, dict):
+            raise Rejected(f"{group} is not a group of named tensors")
         for name, tensor in tensors.items():
+            if not isinstance(tensor, Tensor):
+                raise Rejected(f"{group}/{name} is not a tensor")
             if group == "model":
                 _check_fits(name, tensor, like)
-            if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            if (tensor.is_floating_point() or tensor.is_complex()) and not torch.isfinite(tensor).all():
                 raise Rejected(f"{group}/{name} holds values that are not finite")
     for name, value in payload.numbers.items():
         for number in value if isinstance(value, list) else [value]:
-            if not abs(number) < float("inf"):
+            if not isinstance(number, int | float) or not abs(number) < float("inf"):
                 raise Rejected(f"the number {name} is {number}")
 
 

@@ -6,6 +6,7 @@ import sys
 
 from fedtailor.engines.wire import Closed, job_from, receive, send, send_results, tasks_from
 from fedtailor.engines.worker import Worker
+from fedtailor.errors import UserError
 
 
 def main(connection: socket.socket) -> None:
@@ -15,8 +16,11 @@ def main(connection: socket.socket) -> None:
     while True:
         header, blobs = receive(connection)
         if header["kind"] == "job":
-            worker = Worker(job_from(connection, header, worker.job.federation if worker else None))
-            send(connection, {"kind": "ready"})
+            try:
+                worker = Worker(job_from(connection, header, worker.job.federation if worker else None))
+                send(connection, {"kind": "ready"})
+            except UserError as refusal:
+                send(connection, {"kind": "ready", "refusal": str(refusal)})
         else:
             assert worker is not None, "a job comes first"
             send_results(connection, [worker.execute(task) for task in tasks_from(header, blobs)])

@@ -42,7 +42,11 @@ class Processes(Engine):
         while len(self._pool) < self.workers:
             self._pool.append(_Process())
         for worker in self._pool:
-            worker.hand(job, self._shared if fresh or not worker.has_data else None)
+            try:
+                worker.hand(job, self._shared if fresh or not worker.has_data else None)
+            except Closed:  # it died while it had nothing to do
+                worker.restart()
+                worker.hand(job, self._shared)
         for worker in self._pool:
             worker.wait_ready()
 
@@ -90,18 +94,16 @@ class Processes(Engine):
 
     def _replace(self, worker: "_Process", again: deque[list[Task]], deaths: Counter[int]) -> None:
         message = worker.busy or []
+        worker.restart()
+        self._welcome(worker)
+        again.append(message)
         for task in message:
             deaths[task.index] += 1
             if deaths[task.index] >= TRIES:
-                worker.busy = None
                 raise UserError(
                     f"a worker process died {TRIES} times on client {task.client} "
                     "(is there enough memory? fewer workers need less: --set engine.workers=1)"
                 )
-        again.append(message)
-        worker.busy = None
-        worker.restart()
-        self._welcome(worker)
 
     def _welcome(self, worker: "_Process") -> None:
         assert self._job is not None
@@ -123,7 +125,9 @@ class _Process:
 
     def wait_ready(self) -> None:
         try:
-            receive(self.connection)
+            header, _ = receive(self.connection)
+            if "refusal" in header:
+                raise UserError(header["refusal"])
         except Closed:
             raise UserError(
                 f"a worker process ended while it started (exit code {self.process.wait()}); its message is above"

@@ -14,6 +14,7 @@ from fedtailor.learning.objectives import Loss, hits, losses, mean_loss
 from fedtailor.learning.optimisers import optimiser
 from fedtailor.learning.settings import TrainingSettings
 from fedtailor.models import Network, Part
+from fedtailor.models.evaluating import evaluating
 
 # Fastest for the CNNs here, and fixed: the size of a chunk is part of an evaluation's exact result.
 CHUNK = 128
@@ -59,33 +60,36 @@ def train(
     A frozen part stays exactly as it is, running statistics included; the features of a frozen body are
     computed once.
     """
-    names = network.parameters(part)
+    names = {name: value for name, value in network.parameters(part).items() if value.requires_grad}
     steps = steps if steps is not None else (settings.steps if epochs is None else None)
     epochs = settings.epochs if epochs is None else epochs
     if not names or len(x) == 0 or (steps if steps is not None else epochs) == 0:
         return Trace()
     module = network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    _set_modes(network, part, alone=len(x) == 1)
+    size = batch_size if batch_size is not None else settings.batch_size
+    alone = min(size, len(x)) == 1
+    _set_modes(network, part, alone)
     forward: Callable[[Tensor], Tensor] = network.module
     if part == "head" and _cacheable(network):
         x, forward = _frozen_features(network, x), network.classify
     parameters = list(names.values())
-    anchors = [toward[name] for name in names] if toward is not None and pull else None
+    anchors = [toward[name].to(x.device) for name in names] if toward is not None and pull else None
     optimise = optimiser(settings, parameters, lr)
-    size = batch_size if batch_size is not None else settings.batch_size
+    joined = bool(network.statistics) and not alone
     total = torch.zeros((), device=x.device)
     taken = seen = 0
     with torch.random.fork_rng(devices=[]):
         # dropout draws from torch's global generator
         torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
-        for inputs, targets in _batches(x, y, size, epochs, steps, stream, bool(network.statistics)):
+        for inputs, targets in _batches(x, y, size, epochs, steps, stream, joined):
             loss = mean_loss(settings.loss, forward(inputs), targets)
+            # never changed in place: autograd may give two parameters one gradient
             gradients = list(torch.autograd.grad(loss, parameters, materialize_grads=True))
             if anchors is not None:
                 gaps = torch._foreach_sub([p.detach() for p in parameters], anchors)
-                torch._foreach_add_(gradients, gaps, alpha=pull)
+                gradients = list(torch._foreach_add(gradients, gaps, alpha=pull))
             if settings.clip is not None:
-                _clip(gradients, settings.clip)
+                gradients = _clipped(gradients, settings.clip)
             optimise.step(gradients)
             total += loss.detach() * len(targets)
             taken += 1
@@ -97,9 +101,8 @@ def train(
 def outcomes(network: Network, x: Tensor, y: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
     """Every sample's loss and whether it is classified correctly.  # (samples,), (samples,)"""
     module = network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    module.eval()
     lost, right = [], []
-    with torch.inference_mode():
+    with evaluating(module), torch.inference_mode():
         for inputs, targets in zip(torch.split(x, CHUNK), torch.split(y, CHUNK), strict=True):
             outputs = module(inputs)
             lost.append(losses(loss, outputs, targets))
@@ -116,11 +119,11 @@ def evaluate(network: Network, x: Tensor, y: Tensor, loss: Loss) -> Score:
 
 
 def _batches(
-    x: Tensor, y: Tensor, size: int, epochs: int, steps: int | None, stream: torch.Generator, normalised: bool
+    x: Tensor, y: Tensor, size: int, epochs: int, steps: int | None, stream: torch.Generator, joined: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Mini-batches of ``epochs`` shuffled passes, or exactly ``steps`` of them; the last of a pass may be small."""
     starts = list(range(0, len(x), size))
-    if normalised and len(starts) > 1 and len(x) - starts[-1] == 1:
+    if joined and len(starts) > 1 and len(x) - starts[-1] == 1:
         starts.pop()  # batch statistics of a single sample do not exist: it joins the batch before
     left = steps if steps is not None else epochs * len(starts)
     rows = _rows_first(x)
@@ -155,11 +158,17 @@ def _set_modes(network: Network, part: Part, alone: bool) -> None:
 
 def _cacheable(network: Network) -> bool:
     """Whether a frozen body gives the same features in every pass."""
-    head = tuple(network.head_layers)
+    head = tuple(f"{layer}." for layer in network.head_layers)
     return network.splittable and not any(
-        isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 and not name.startswith(head)
-        for name, module in network.module.named_modules()
+        _varies(module) and not f"{name}.".startswith(head) for name, module in network.module.named_modules()
     )
+
+
+def _varies(module: nn.Module) -> bool:
+    """Whether a frozen layer's output depends on a draw, or on the other samples of its batch."""
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return not module.track_running_stats
+    return isinstance(module, nn.RReLU) or (isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0)
 
 
 def _frozen_features(network: Network, x: Tensor) -> Tensor:
@@ -167,6 +176,6 @@ def _frozen_features(network: Network, x: Tensor) -> Tensor:
         return torch.cat([network.features(inputs) for inputs in torch.split(x, CHUNK)])
 
 
-def _clip(gradients: list[Tensor], largest: float) -> None:
+def _clipped(gradients: list[Tensor], largest: float) -> list[Tensor]:
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    torch._foreach_mul_(gradients, torch.clamp(largest / (norm + 1e-12), max=1.0))
+    return list(torch._foreach_mul(gradients, torch.clamp(largest / (norm + 1e-12), max=1.0)))

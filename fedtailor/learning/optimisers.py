@@ -34,7 +34,8 @@ class SGD:
 
     def step(self, gradients: list[Tensor]) -> None:
         if self.weight_decay:
-            torch._foreach_add_(gradients, self.parameters, alpha=self.weight_decay)
+            # not in place: autograd may give two parameters one gradient
+            gradients = list(torch._foreach_add(gradients, self.parameters, alpha=self.weight_decay))
         if self.momentum:
             if self.velocity is None:
                 self.velocity = [gradient.clone() for gradient in gradients]
@@ -58,7 +59,7 @@ class Adam:
     def step(self, gradients: list[Tensor]) -> None:
         self.steps += 1
         if self.weight_decay:
-            torch._foreach_add_(gradients, self.parameters, alpha=self.weight_decay)
+            gradients = list(torch._foreach_add(gradients, self.parameters, alpha=self.weight_decay))
         torch._foreach_lerp_(self.first, gradients, 1 - 0.9)
         torch._foreach_mul_(self.second, 0.999)
         torch._foreach_addcmul_(self.second, gradients, gradients, value=1 - 0.999)

@@ -1,5 +1,6 @@
 """How a client trains."""
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -46,8 +47,6 @@ class Cosine(BaseModel):
     floor: float = Field(0.0, ge=0, le=1, description="share of the first learning rate left at the end")
 
     def factor(self, round: int, rounds: int) -> float:
-        import math
-
         done = min(1.0, (round - 1) / max(1, rounds - 1))
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
 
@@ -74,5 +73,5 @@ class TrainingSettings(BaseModel):
     )
 
     def lr_in(self, round: int, rounds: int) -> float:
-        """The learning rate of a round (rounds count from 1)."""
-        return self.lr * self.schedule.factor(round, rounds)
+        """The learning rate of a round (rounds count from 1; before the first it is that of the first)."""
+        return self.lr * self.schedule.factor(max(1, round), rounds)

@@ -90,14 +90,14 @@ def alexnet(inputs: Inputs, hidden: int = 1024) -> nn.Sequential:
     return layers.sequential()
 
 
-def resnet18_gn(inputs: Inputs, groups: int = 2) -> nn.Sequential:
+def resnet18_gn(inputs: Inputs, width: int = 64, groups: int = 2) -> nn.Sequential:
     """ResNet-18 with group normalisation."""
-    return _resnet18(inputs, group_norm(groups))
+    return _resnet18(inputs, width, group_norm(groups))
 
 
-def resnet18_bn(inputs: Inputs) -> nn.Sequential:
+def resnet18_bn(inputs: Inputs, width: int = 64) -> nn.Sequential:
     """ResNet-18 with batch normalisation."""
-    return _resnet18(inputs, batch_norm)
+    return _resnet18(inputs, width, batch_norm)
 
 
 def fasttext(inputs: Inputs, dimensions: int = 32) -> nn.Sequential:
@@ -120,15 +120,15 @@ def linear(inputs: Inputs, bias: bool = True) -> nn.Sequential:
     return Layers(inputs).flatten().linear(inputs.outputs, bias=bias).sequential()
 
 
-def _resnet18(inputs: Inputs, norm: Callable[[int], nn.Module]) -> nn.Sequential:
+def _resnet18(inputs: Inputs, width: int, norm: Callable[[int], nn.Module]) -> nn.Sequential:
     """A 3x3 stem instead of the 7x7 one with a pool, which was made for 224x224 pixels."""
     layers = Layers(inputs)
-    layers.convolution(64, padding=1, stride=_stem_stride(inputs), bias=False).norm(norm(64)).relu()
-    given = 64
-    for stage, width in enumerate((64, 128, 256, 512)):
+    layers.convolution(width, padding=1, stride=_stem_stride(inputs), bias=False).norm(norm(width)).relu()
+    given = width
+    for stage in range(4):
         for block, stride in enumerate((1 if stage == 0 else 2, 1)):
-            layers.add(f"block{2 * stage + block + 1}", ResidualBlock(given, width, stride, norm))
-            given = width
+            layers.add(f"block{2 * stage + block + 1}", ResidualBlock(given, width * 2**stage, stride, norm))
+            given = width * 2**stage
     layers.add("pool", nn.AdaptiveAvgPool2d(1))
     return layers.flatten().linear(inputs.outputs, given=given).sequential()
 

@@ -17,7 +17,7 @@ class Run:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self._store = Store(self.folder)
-        self.experiment: Experiment = experiment(self._store.meta("experiment"))
+        self.settings: dict[str, Any] = self._store.meta("experiment")
         self.environment: dict[str, Any] = self._store.meta("environment")
 
     def __enter__(self) -> "Run":
@@ -31,7 +31,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        return self.experiment.name
+        return str(self.settings["name"])
+
+    @property
+    def experiment(self) -> Experiment:
+        """The settings as an experiment, to run again."""
+        return experiment(self.settings)
 
     @property
     def rounds_done(self) -> int:
@@ -90,10 +95,10 @@ class Run:
         return {
             "name": self.name,
             "folder": str(self.folder),
-            "method": self.experiment.as_dict()["method"],
-            "seed": self.experiment.seed,
+            "method": self.settings["method"],
+            "seed": self.settings["seed"],
             "status": "finished" if self.finished else "stopped",
-            "rounds": self.experiment.rounds,
+            "rounds": self.settings["rounds"],
             "rounds_done": self.rounds_done,
             "clients": self._store.meta("clients"),
             "metrics": {model: _without_place(row) for model, row in self.last().items()},

@@ -17,6 +17,7 @@ from fedtailor.data import Federation, build
 from fedtailor.engines import Engine, Job, open_engine
 from fedtailor.errors import UserError
 from fedtailor.learning.tensors import inputs_of
+from fedtailor.methods import Method, find, spec
 from fedtailor.models import build as build_network
 from fedtailor.runs import toml
 from fedtailor.runs.loop import RoundLoop, Script
@@ -153,9 +154,23 @@ def environment() -> dict[str, Any]:
 
 def _job(settings: Experiment, shop: Workshop) -> Job:
     """Everything is checked here, before anything is written."""
+    if settings.engine.kind != "inline":
+        _importable(settings.method)
     federation = shop.federation(settings)
     build_network(settings.model, inputs_of(federation.samples), settings.seed)
     return Job(settings.method, settings.model, settings.training, settings.seed, federation, settings.engine.device)
+
+
+def _importable(method: Method) -> None:
+    """Refuse a method that another process could not find."""
+    name = spec(method)
+    module, _, attribute = name.partition(":")
+    if module == "__main__" or "<locals>" in attribute:
+        raise UserError(
+            f"{attribute} is defined where worker processes cannot import it: put it into a file of its own "
+            f"(mine.py, then method.name = 'mine:{attribute.rpartition('.')[2]}') or set engine.kind = 'inline'"
+        )
+    find(name)
 
 
 def _create(place: Path, settings: Experiment, job: Job) -> None:

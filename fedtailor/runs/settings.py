@@ -241,7 +241,7 @@ def _sentence(
             first, sorted(kind for inner in _models_at(model, list(first["loc"])) for kind in _kinds(inner))
         )
     else:
-        reason = ", or ".join(dict.fromkeys(reasons))
+        reason = ", or ".join(dict.fromkeys(reasons)).replace(", or should be ", ", or ")
     return f"{where}: {key} = {_shown(first['input'])}: {reason}{more}"
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,11 @@ CREATE TABLE metrics (
     worst_tenth REAL, loss REAL, pooled_loss REAL, clients INTEGER NOT NULL, samples INTEGER NOT NULL,
     untrained INTEGER NOT NULL, PRIMARY KEY (episode, round, model)) WITHOUT ROWID;
 CREATE TABLE scores (
-    episode INTEGER, round INTEGER, model TEXT, client INTEGER, correct INTEGER NOT NULL, loss REAL NOT NULL,
+    episode INTEGER, round INTEGER, model TEXT, client INTEGER, correct INTEGER NOT NULL, loss REAL,
     samples INTEGER NOT NULL, PRIMARY KEY (episode, round, model, client)) WITHOUT ROWID;
 CREATE TABLE tasks (
     episode INTEGER, round INTEGER, client INTEGER, steps INTEGER NOT NULL, samples INTEGER NOT NULL,
-    loss REAL NOT NULL, bytes_down INTEGER NOT NULL, bytes_up INTEGER NOT NULL, seconds REAL NOT NULL,
+    loss REAL, bytes_down INTEGER NOT NULL, bytes_up INTEGER NOT NULL, seconds REAL NOT NULL,
     PRIMARY KEY (episode, round, client)) WITHOUT ROWID;
 CREATE TABLE events (
     id INTEGER PRIMARY KEY, episode INTEGER, round INTEGER, client INTEGER, kind TEXT NOT NULL, detail TEXT NOT NULL);
@@ -53,16 +53,21 @@ class Store:
         self.path = folder / DATABASE
         if not self.path.is_file():
             raise UserError(f"{folder} is not a run: it has no {DATABASE}")
-        self._lock = _lock(folder) if write else None
-        with self._sound():
-            self._db = sqlite3.connect(f"file:{self.path}?mode=rw", uri=True, isolation_level=None, timeout=30)
+        self._lock: int | None = None
+        with ExitStack() as opened, self._sound():
+            if write:
+                self._lock = _lock(folder)
+                opened.callback(os.close, self._lock)
+            address = f"{self.path.absolute().as_uri()}?mode=rw"
+            self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)
+            opened.callback(self._db.close)
             self._db.execute("PRAGMA synchronous = NORMAL")
             version = self.meta("schema")
+            if version != SCHEMA:
+                raise UserError(f"{self.path} has schema {version}, this version of fedtailor reads schema {SCHEMA}")
             if write and [row[0] for row in self._db.execute("PRAGMA quick_check(1)")] != ["ok"]:
                 raise sqlite3.DatabaseError("its pages do not fit together")
-        if version != SCHEMA:
-            self.close()
-            raise UserError(f"{self.path} has schema {version}, this version of fedtailor reads schema {SCHEMA}")
+            opened.pop_all()
 
     @staticmethod
     def create(folder: Path, meta: dict[str, Any]) -> None:
@@ -96,10 +101,11 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # a full disk has ended it already
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
 
     def rows(self, query: str, parameters: Iterable[Any] = ()) -> list[dict[str, Any]]:
         """The rows of a query as dicts."""
@@ -113,18 +119,24 @@ class Store:
         rows = list(rows)
         if rows:
             marks = ", ".join(f":{name}" for name in rows[0])
-            self._db.executemany(f"INSERT OR REPLACE INTO {table} ({', '.join(rows[0])}) VALUES ({marks})", rows)
+            with self._sound():
+                self._db.executemany(f"INSERT OR REPLACE INTO {table} ({', '.join(rows[0])}) VALUES ({marks})", rows)
 
     def meta(self, key: str) -> Any:
         rows = self.rows("SELECT value FROM meta WHERE key = ?", [key])
-        return json.loads(rows[0]["value"]) if rows else None
+        try:
+            return json.loads(rows[0]["value"]) if rows else None
+        except ValueError as error:
+            raise self._damaged(error) from None
 
     def set_meta(self, key: str, value: Any) -> None:
         self.insert("meta", [{"key": key, "value": json.dumps(value)}])
 
     def state(self, scope: str, key: str | int) -> bytes | None:
         """The latest state stored under this name."""
-        rows = self.rows("SELECT data FROM state WHERE scope = ? AND key = ?", [scope, str(key)])
+        rows = self.rows("SELECT data, digest FROM state WHERE scope = ? AND key = ?", [scope, str(key)])
+        if rows and digest(rows[0]["data"]) != rows[0]["digest"]:
+            raise self._damaged(f"the state of {scope} {key} is not what was written")
         return rows[0]["data"] if rows else None
 
     def state_keys(self, scope: str) -> list[str]:
@@ -146,7 +158,7 @@ class Store:
             "SELECT client, correct, loss, samples FROM scores WHERE episode = ? AND round = ? AND model = ?",
             [episode, round, model],
         )
-        return {row.pop("client"): Score(**row) for row in rows}
+        return {row["client"]: _score(row) for row in rows}
 
     def latest_scores(self, model: str, episode: int) -> dict[int, Score]:
         """Every client's last score of a model."""
@@ -155,7 +167,7 @@ class Store:
             "WHERE episode = ? AND model = ? GROUP BY client",
             [episode, model],
         )
-        return {row["client"]: Score(row["correct"], row["loss"], row["samples"]) for row in rows}
+        return {row["client"]: _score(row) for row in rows}
 
     @contextmanager
     def _sound(self) -> Iterator[None]:
@@ -169,14 +181,25 @@ class Store:
                 ) from None
             raise UserError(f"{self.path} cannot be used: {error}") from None
         except sqlite3.DatabaseError as error:
-            raise UserError(
-                f"{self.path} is damaged ({error}): restore it from a copy or start the run again under another name"
-            ) from None
+            raise self._damaged(error) from None
+
+    def _damaged(self, reason: object) -> UserError:
+        return UserError(
+            f"{self.path} is damaged ({reason}): restore it from a copy or start the run again under another name"
+        )
+
+
+def _score(row: dict[str, Any]) -> Score:
+    """SQLite knows no NaN, the loss of a model that has diverged: it stores NULL."""
+    return Score(row["correct"], float("nan") if row["loss"] is None else row["loss"], row["samples"])
 
 
 def _lock(folder: Path) -> int:
     """Hold the run for this process; the lock ends with the process, however it ends."""
-    file = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        file = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

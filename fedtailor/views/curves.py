@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6914")
 STROKES = ("-", "--", "-.", ":")
 MODELS = {"held": COLOURS[0], "global": COLOURS[1], "received": COLOURS[2]}
+FEW = 6  # methods whose bands do not yet make mud of each other
 INK, GREY, FAINT = "#333333", "#8a94a0", "#e6e9ed"
 
 
@@ -33,7 +34,7 @@ class Curve:
 
 def draw_run(run: Run, path: Path) -> Path:
     """Every model's accuracy over the rounds of a run."""
-    figure = _figure(8, 4.6)
+    figure = _figure(9, 4.6)
     axes = figure.subplots()
     by_model: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in run.metrics():
@@ -43,11 +44,14 @@ def draw_run(run: Run, path: Path) -> Path:
     _draw_models(axes, by_model)
     if final:
         _draw_final(axes, run.experiment.rounds, 100 * final[-1]["accuracy"])
-    _dress(axes, run.experiment.rounds, "accuracy, mean over clients (%)")
+    _dress(axes, run.experiment.rounds)
     method = run.experiment.as_dict()["method"]["name"]
-    data = run.experiment.data
-    axes.set_title(f"{run.name}: {method} on {data.source}, seed {run.experiment.seed}", loc="left", color=INK)
-    _legend(axes, empty="nothing was evaluated on the way")
+    _title(
+        axes,
+        run.name,
+        f"{method} on {run.experiment.data.source}, seed {run.experiment.seed}; mean over clients",
+    )
+    _legend(figure, axes)
     return _save(figure, path)
 
 
@@ -63,17 +67,16 @@ def draw_comparison(comparison: Comparison, path: Path) -> Path:
         _draw_finals(aside, curves, looks)
     else:
         axes = figure.subplots()
+    bands = len(curves) <= FEW
     for curve in curves:
-        _draw_curve(axes, curve, looks[curve.label])
+        _draw_curve(axes, curve, looks[curve.label], bands)
+    _dress(axes, comparison.experiment.rounds)
     average = "samples" if comparison.experiment.compare.pooled else "clients"
-    shown = "held (or global)" if headline == "final" else headline
-    _dress(axes, comparison.experiment.rounds, f"accuracy of the {shown} model, mean over {average} (%)")
+    shown = "held model (global where there is none)" if headline == "final" else f"{headline} model"
     seeds = len(comparison.experiment.compare.seeds)
-    spread = f", {seeds} seeds, band: one deviation" if seeds > 1 else ""
-    axes.set_title(f"{comparison.experiment.name}{spread}", loc="left", color=INK)
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9, handlelength=2.6)
+    spread = f"; {seeds} seeds" + (", band: one deviation" if bands else "") if seeds > 1 else ""
+    _title(axes, comparison.experiment.name, f"{shown}, mean over {average}{spread}")
+    _legend(figure, axes)
     return _save(figure, path)
 
 
@@ -122,38 +125,28 @@ def _draw_models(axes: "Axes", by_model: Mapping[str, list[dict[str, Any]]]) -> 
         colour = MODELS.get(model, GREY)
         means = [100 * row["accuracy"] for row in rows]
         marker = "o" if len(rounds) < 3 else None
-        axes.plot(rounds, means, color=colour, label=model, linewidth=2, marker=marker, zorder=3)
+        axes.plot(rounds, means, color=colour, label=f"{model} {means[-1]:.1f}", linewidth=2, marker=marker, zorder=3)
         if model == shaded:  # one band only: three would hide each other
             worst = [100 * row["worst_tenth"] for row in rows]
             axes.fill_between(
-                rounds, worst, means, color=colour, alpha=0.12, linewidth=0, label=f"{model}: down to its worst 10 %"
+                rounds, worst, means, color=colour, alpha=0.12, linewidth=0, label=f"{model}, mean to worst 10 %"
             )
 
 
 def _draw_final(axes: "Axes", rounds: int, value: float) -> None:
-    axes.plot(
-        [rounds],
-        [value],
-        marker="*",
-        markersize=13,
-        linestyle="none",
-        color=INK,
-        label="final",
-        zorder=4,
-        clip_on=False,
-    )
-    axes.annotate(
-        f"{value:.1f}", (rounds, value), (8, 0), textcoords="offset points", va="center", fontsize=9, color=INK
-    )
+    label = f"final {value:.1f}"
+    axes.plot([rounds], [value], "*", markersize=13, color=INK, label=label, zorder=4, clip_on=False)
 
 
-def _draw_curve(axes: "Axes", curve: Curve, look: dict[str, Any]) -> None:
+def _draw_curve(axes: "Axes", curve: Curve, look: dict[str, Any], band: bool) -> None:
     marker = "o" if len(curve.rounds) < 3 else None
-    axes.plot(curve.rounds, curve.means, label=curve.label, linewidth=1.8, marker=marker, **look)
-    if any(curve.spreads):
+    axes.plot(curve.rounds, curve.means, label=curve.label, linewidth=2, marker=marker, zorder=3, **look)
+    if band and any(curve.spreads):
         low = [mean - spread for mean, spread in zip(curve.means, curve.spreads, strict=True)]
         high = [mean + spread for mean, spread in zip(curve.means, curve.spreads, strict=True)]
-        axes.fill_between(curve.rounds, low, high, color=look["color"], alpha=0.13, linewidth=0)
+        axes.fill_between(curve.rounds, low, high, color=look["color"], alpha=0.09, linewidth=0)
+        for edge in (low, high):
+            axes.plot(curve.rounds, edge, color=look["color"], alpha=0.35, linewidth=0.6)
 
 
 def _draw_finals(axes: "Axes", curves: Sequence[Curve], looks: Mapping[str, dict[str, Any]]) -> None:
@@ -174,11 +167,12 @@ def _draw_finals(axes: "Axes", curves: Sequence[Curve], looks: Mapping[str, dict
             )
     axes.set_xlim(-0.7, len(curves) - 0.3)
     axes.set_xticks([])
-    axes.set_title("final", fontsize=10, color=INK)
+    axes.set_title("final pass", fontsize=9, color=GREY)
     axes.grid(axis="y", color=FAINT)
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(GREY)
     axes.tick_params(axis="y", length=0)
 
 
@@ -190,12 +184,14 @@ def _looks(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _dress(axes: "Axes", rounds: int, ylabel: str) -> None:
+def _dress(axes: "Axes", rounds: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel("round")
-    axes.set_ylabel(ylabel)
+    axes.set_ylabel("accuracy (%)")
     axes.set_xlim(1 if rounds > 1 else 0.5, max(rounds, 1.5))
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, -1), min(high, 101))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(color=FAINT)
     axes.set_axisbelow(True)
@@ -205,12 +201,18 @@ def _dress(axes: "Axes", rounds: int, ylabel: str) -> None:
         axes.spines[side].set_color(GREY)
 
 
-def _legend(axes: "Axes", empty: str) -> None:
-    handles, _ = axes.get_legend_handles_labels()
+def _title(axes: "Axes", name: str, what: str) -> None:
+    axes.set_title(what, loc="left", fontsize=9, color=GREY)
+    axes.figure.suptitle(name, x=0.01, ha="left", fontsize=12, color=INK)
+
+
+def _legend(figure: "Figure", axes: "Axes") -> None:
+    handles, labels = axes.get_legend_handles_labels()
     if handles:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.06, 1), frameon=False, fontsize=9)
+        figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9, handlelength=2.6)
     else:
-        axes.text(0.5, 0.5, empty, transform=axes.transAxes, ha="center", color=GREY)
+        text = "nothing was evaluated on the way"
+        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=GREY)
 
 
 def _figure(width: float, height: float) -> "Figure":

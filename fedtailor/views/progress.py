@@ -9,7 +9,8 @@ from types import FrameType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.text import Text
 
 from fedtailor.runs import RoundReport, Watch
 from fedtailor.views.console import messages
@@ -130,12 +131,12 @@ class Live(Display):
             TextColumn("{task.description}", style="bold"),
             BarColumn(24),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TextColumn("{task.fields[note]}"),
+            _Note(self),
             console=self.console,
             transient=True,
             refresh_per_second=8,
         )
-        self._bars: dict[str, TaskID] = {}
+        self.bars: dict[str, TaskID] = {}
 
     def __enter__(self) -> "Live":
         self._progress.start()
@@ -152,7 +153,7 @@ class Live(Display):
         self._bar("tasks", self._phase(), 0, 1, "")
 
     def task_done(self, done: int, total: int) -> None:
-        self._bar("tasks", self._phase(), done, total, STOPPING if self.stopping else "")
+        self._bar("tasks", self._phase(), done, total, "")
 
     def round_done(self, report: RoundReport) -> None:
         super().round_done(report)
@@ -169,10 +170,10 @@ class Live(Display):
         return "final pass" if self.round >= self.rounds else f"round {self.round + 1}"
 
     def _bar(self, key: str, name: str, done: int, total: int, note: str) -> None:
-        if key not in self._bars:
-            self._bars[key] = self._progress.add_task(name, total=total, completed=done, note=note)
+        if key not in self.bars:
+            self.bars[key] = self._progress.add_task(name, total=total, completed=done, note=note)
         else:
-            self._progress.update(self._bars[key], description=name, completed=done, total=total, note=note)
+            self._progress.update(self.bars[key], description=name, completed=done, total=total, note=note)
 
 
 def watching(*, quiet: bool = False, runs: int = 1) -> Display:
@@ -180,6 +181,19 @@ def watching(*, quiet: bool = False, runs: int = 1) -> Display:
     if quiet:
         return Display(runs)
     return Live(runs) if sys.stderr.isatty() else Lines(runs)
+
+
+class _Note(ProgressColumn):
+    """What stands beside a bar; drawn by the display's own thread, so a Ctrl-C is answered at once."""
+
+    def __init__(self, display: Live) -> None:
+        super().__init__()
+        self._display = display
+
+    def render(self, task: Task) -> Text:
+        if self._display.stopping and task.id == self._display.bars.get("tasks"):
+            return Text(STOPPING, style="yellow")
+        return Text(task.fields["note"])
 
 
 class _Signals:
@@ -201,6 +215,6 @@ class _Signals:
         self._before = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        # Only a note: printing here could meet a line that is half written. The next task shows it.
+        # Only a note: printing here could meet a line that is half written.
         self.asked = True
         self._before[signal.Signals(number)](number, frame)

@@ -105,7 +105,9 @@ def test_dirichlet_ends_and_keeps_the_minimum_size(alpha: float, clients: int) -
 
 def test_dirichlet_is_more_uneven_for_smaller_alpha_and_fair_to_all_positions() -> None:
     labels = np.repeat(np.arange(100), 200)
-    few, many, last = [], [], []
+    few: list[list[int]] = []
+    many: list[list[int]] = []
+    last = []
     for seed in range(10):
         for alpha, seen in ((0.1, few), (100.0, many)):
             shares = kinds.dirichlet(labels, 50, numpy_stream(seed, "test"), alpha, 1)

@@ -11,12 +11,14 @@ import sys
 import tarfile
 import zipfile
 import zlib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedtailor.data import SOURCES, DataSettings, build
+from fedtailor.data import SOURCES, DataSettings, Samples, build
+from fedtailor.data import federation as federations
 from fedtailor.data.formats import cifar, omniglot
 from fedtailor.data.formats.news import hashed_tokens
 from fedtailor.data.formats.opcodes import read_plain_pickle
@@ -29,6 +31,17 @@ REAL = Path(os.environ.get("FEDTAILOR_DATA", "/nonexistent"))
 def real(*folders: str) -> pytest.MarkDecorator:
     there = all((REAL / folder).is_dir() for folder in folders)
     return pytest.mark.skipif(not there, reason=f"FEDTAILOR_DATA has no {', '.join(folders)}")
+
+
+@cache
+def real_samples(name: str) -> Samples:
+    """Large sets are read once for all tests that look at them."""
+    return read(name, REAL)
+
+
+def groups_of(samples: Samples) -> np.ndarray:
+    assert samples.groups is not None
+    return samples.groups
 
 
 def test_importing_the_room_is_cheap() -> None:
@@ -113,36 +126,36 @@ def test_usps_reads_the_same_from_text_and_from_the_compact_file(tmp_path: Path)
 
 @real("mnist", "mnist-m", "usps")
 def test_mnist_star_is_made_of_its_three_parts() -> None:
-    samples = read("mnist-star", REAL)
+    samples = real_samples("mnist-star")
     blended = samples.x[samples.groups == 2]
     digest = hashlib.sha256(blended[:60000].tobytes()).hexdigest()
     assert digest == "fde3d8bbc0f1360bff6ab5c5404b1fb1c02cffb402870257691342320f3ed798"
     digest = hashlib.sha256(blended[60000:].tobytes()).hexdigest()
     assert digest == "76faf9448ebfda794c6c30f91a8eacad1283ebf0c4bc172c83c802a902bf6496"
-    assert np.bincount(samples.groups).tolist() == [70000, 9298, 70000]
+    assert np.bincount(groups_of(samples)).tolist() == [70000, 9298, 70000]
     assert samples.x[70000:79298, :6].max() == 0  # the frame around USPS digits
 
 
 @real("mnist", "mnist-m", "usps")
-def test_by_domain_keeps_train_and_test_in_the_domain() -> None:
-    settings = DataSettings(
-        source="mnist-star", dir=REAL, clients=10, samples=5000, split="official", partition="by-domain"
-    )
+def test_by_domain_keeps_train_and_test_in_the_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(federations, "load", lambda *_: real_samples("mnist-star"))
+    settings = DataSettings(source="mnist-star", clients=10, samples=5000, split="official", partition="by-domain")
     federation = build(settings, 0)
     for client, domain in enumerate([0] * 4 + [1] * 4 + [2] * 2):
         for part in (federation.train, federation.test):
-            assert set(federation.samples.groups[part[client]]) == {domain}
+            assert set(groups_of(federation.samples)[part[client]]) == {domain}
 
 
 @real("omniglot")
-def test_omniglot_has_twenty_drawers_who_drew_everything() -> None:
-    samples = read("omniglot", REAL)
+def test_omniglot_has_twenty_drawers_who_drew_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = real_samples("omniglot")
     assert samples.x.shape == (32460, 35, 35, 1)
-    assert np.bincount(samples.groups).tolist() == [1623] * 20
+    assert np.bincount(groups_of(samples)).tolist() == [1623] * 20
     assert len(samples.classes) == 50
-    federation = build(DataSettings(source="omniglot", dir=REAL, partition="by-writer"), 0)
+    monkeypatch.setattr(federations, "load", lambda *_: samples)
+    federation = build(DataSettings(source="omniglot", partition="by-writer"), 0)
     assert federation.clients == 20
-    assert all(len(set(samples.groups[federation.train[client]])) == 1 for client in range(20))
+    assert all(len(set(groups_of(samples)[federation.train[client]])) == 1 for client in range(20))
 
 
 @real("ag_news")
@@ -371,7 +384,7 @@ def test_omniglot_archives(filters: str, tmp_path: Path) -> None:
     expected = np.floor(ink.reshape(6, 35, 3, 35, 3).mean((2, 4)) * 255 + 0.5)
     assert np.array_equal(samples.x[..., 0], expected[order])
     assert [samples.classes[label] for label in samples.y] == [places[i][1] for i in order]
-    assert samples.groups.tolist() == [places[i][2] - 1 for i in order]
+    assert groups_of(samples).tolist() == [places[i][2] - 1 for i in order]
     with zipfile.ZipFile(tmp_path / "images_evaluation.zip", "w") as zipped:
         zipped.writestr("images_evaluation/Latin/character01/0001_01.png", png(ink[0])[:60])
     with pytest.raises(UserError, match=r"images_evaluation.zip is damaged"):

@@ -1,0 +1,136 @@
+"""Worker processes: what happens when they die, and what they must not leave behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedtailor
+from fedtailor.data import DataSettings, build
+from fedtailor.engines import Inline, Job, Processes, Task
+from fedtailor.errors import UserError
+from fedtailor.learning import TrainingSettings
+from fedtailor.methods import Moment, Payload, find
+from fedtailor.models import ModelSettings
+
+
+@pytest.fixture()
+def engine() -> Iterator[Processes]:
+    made = Processes(2)
+    yield made
+    made.close()
+
+
+def job(**training: Any) -> Job:
+    federation = build(DataSettings.model_validate({"clients": 6, "samples": 300}), 0)
+    return Job(find("fedavg")(), ModelSettings(), TrainingSettings(**training), 0, federation)
+
+
+def tasks(made: Job) -> list[Task]:
+    inline = Inline()
+    inline.start(made)
+    payload = Payload({"model": inline._worker.initial}).pack()  # type: ignore[union-attr]
+    return [Task("fit", i, Moment(0, round=1, rounds=1), i, payload, measure=("held",)) for i in range(6)]
+
+
+def outcome(results: Any) -> Any:
+    return sorted((r.index, r.reply, r.state, r.scores["held"]) for r in results)
+
+
+def test_a_killed_worker_is_replaced_and_its_task_done_again(engine: Processes) -> None:
+    made = job(epochs=20)
+    inline = Inline()
+    inline.start(made)
+    expected = outcome(inline.run(tasks(made)))
+    engine.start(made)
+    results = engine.run(tasks(made))
+    first = next(results)
+    victims = [worker.process.pid for worker in engine._pool]
+    os.kill(victims[0], signal.SIGKILL)
+    assert outcome([first, *results]) == expected
+    assert [worker.process.pid for worker in engine._pool][0] != victims[0]
+
+
+def test_a_task_that_keeps_killing_its_worker_ends_the_run_with_a_sentence(
+    engine: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deadly.py").write_text(
+        "import os, signal\nfrom fedtailor.methods import Method\n"
+        "class Deadly(Method):\n"
+        "    def fit(self, client):\n"
+        "        if client.id == 3:\n            os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    made = job()
+    deadly = Job(find("deadly:Deadly")(), made.model, made.training, 0, made.federation)
+    engine.start(deadly)
+    with pytest.raises(UserError, match="died 3 times on client 3"):
+        list(engine.run(tasks(made)))
+    engine.start(made)  # the engine is as good as new
+    assert len(list(engine.run(tasks(made)))) == 6
+
+
+def test_a_run_that_is_left_in_the_middle_does_not_disturb_the_next(engine: Processes) -> None:
+    made = job(epochs=3)
+    engine.start(made)
+    expected = outcome(engine.run(tasks(made)))
+    half = engine.run(tasks(made))
+    next(half)
+    half.close()
+    assert outcome(engine.run(tasks(made))) == expected
+
+
+def test_workers_end_when_their_coordinator_is_killed() -> None:
+    program = (
+        "import time\nfrom test_processes import job, Processes\n"
+        "engine = Processes(2)\nengine.start(job())\n"
+        "print(*[w.process.pid for w in engine._pool], flush=True)\ntime.sleep(60)\n"
+    )
+    coordinator = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent
+    )
+    assert coordinator.stdout is not None
+    with coordinator:
+        workers = [int(pid) for pid in coordinator.stdout.readline().split()]
+        coordinator.kill()
+    assert len(workers) == 2
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and any(_alive(pid) for pid in workers):
+        time.sleep(0.05)
+    assert not any(_alive(pid) for pid in workers)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import fedtailor\n"
+        "run = fedtailor.run({'rounds': 1, 'data': {'clients': 3, 'samples': 100}, 'engine': {'workers': 2}})\n"
+        "print(run.finished)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+    assert done.stderr == ""
+
+
+def test_a_method_that_workers_cannot_import_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    class Mine(find("fedavg")):  # type: ignore[misc]
+        name = ""
+
+    experiment = fedtailor.experiment({"rounds": 1, "data": {"clients": 3, "samples": 100}})
+    with pytest.raises(UserError, match="put it into a file of its own"):
+        fedtailor.run(experiment.model_copy(update={"method": Mine()}), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,95 @@
+"""Arithmetic on named tensors."""
+
+import pytest
+import torch
+
+from fedtailor.weights import clone, delta, mean, nbytes, select
+
+
+def model(first: float, second: float, count: int) -> dict[str, torch.Tensor]:
+    return {"w": torch.tensor([first, second]), "n": torch.tensor(count)}
+
+
+def test_the_mean_is_weighted_by_normalised_shares() -> None:
+    result = mean([model(1.0, 4.0, 10), model(5.0, 0.0, 20)], [30, 10])
+    assert result["w"].tolist() == [2.0, 3.0]  # 3/4 * 1 + 1/4 * 5, 3/4 * 4
+
+
+@pytest.mark.parametrize(("shares", "expected"), [([1, 1], 2), ([3, 1], 1), ([1, 3], 2)])
+def test_counters_are_rounded_and_keep_their_type(shares: list[float], expected: int) -> None:
+    result = mean([{"n": torch.tensor(1)}, {"n": torch.tensor(2)}], shares)["n"]  # 1.5 (to even), 1.25, 1.75
+    assert result.dtype == torch.int64
+    assert result.item() == expected
+
+
+def test_the_mean_of_one_model_is_that_model_to_the_bit() -> None:
+    one = {"w": torch.randn(100), "n": torch.tensor(7)}
+    result = mean([one], [0.3])
+    assert torch.equal(result["w"], one["w"])
+    assert result["n"] == 7
+
+
+def test_a_share_of_zero_leaves_a_model_out() -> None:
+    assert mean([model(1.0, 2.0, 3), model(9.0, 9.0, 9)], [2, 0])["w"].tolist() == [1.0, 2.0]
+
+
+def test_the_mean_is_summed_in_the_order_given() -> None:
+    large, small, zero = ({"w": torch.tensor([value])} for value in (2.0**28, 4.0, 0.0))
+    minus = {"w": -large["w"]}
+    assert mean([large, small, minus, zero], [1, 1, 1, 1])["w"].item() == 0.0  # small is lost beside large
+    assert mean([large, minus, small, zero], [1, 1, 1, 1])["w"].item() == 1.0
+
+
+def test_the_mean_keeps_half_precision_and_doubles() -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        result = mean([{"w": torch.ones(2, dtype=dtype)}, {"w": torch.full((2,), 3.0, dtype=dtype)}], [1, 1])["w"]
+        assert result.dtype == dtype
+        assert result.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("models", "shares"),
+    [(0, []), (2, [1]), (1, [1, 1]), (2, [0, 0]), (2, [1, -1]), (2, [float("nan"), 1])],
+)
+def test_shares_that_make_no_mean_are_refused(models: int, shares: list[float]) -> None:
+    with pytest.raises(ValueError, match="shares"):
+        mean([model(1.0, 2.0, 3)] * models, shares)
+
+
+def test_nothing_changes_or_shares_the_tensors_it_was_given() -> None:
+    a, b = model(1.0, 2.0, 3), model(5.0, 6.0, 7)
+    kept = {name: tensor.clone() for name, tensor in (*a.items(), *((f"b{k}", v) for k, v in b.items()))}
+    for result in (mean([a, b], [1, 3]), mean([a], [1]), delta(a, b), clone(a)):
+        for tensor in result.values():
+            tensor.fill_(99)
+    assert all(torch.equal(a[name], kept[name]) for name in a)
+    assert all(torch.equal(b[name], kept[f"b{name}"]) for name in b)
+
+
+def test_delta_is_after_minus_before_for_the_names_of_after() -> None:
+    result = delta({"w": torch.tensor([3.0])}, {"w": torch.tensor([1.0]), "other": torch.tensor([1.0])})
+    assert list(result) == ["w"]
+    assert result["w"].item() == 2.0
+
+
+def test_select_keeps_the_order_of_the_weights() -> None:
+    weights = {name: torch.zeros(1) for name in "cab"}
+    assert list(select(weights, {"a", "b", "c"})) == ["c", "a", "b"]
+    assert list(select(weights, ["b", "c", "unknown"])) == ["c", "b"]
+
+
+def test_a_clone_forgets_gradients() -> None:
+    weights = {"w": torch.nn.Parameter(torch.ones(2))}
+    assert not clone(weights)["w"].requires_grad
+
+
+def test_bytes_are_counted_by_type_and_number() -> None:
+    weights = {
+        "a": torch.zeros(3, 4),
+        "b": torch.zeros(5, dtype=torch.float16),
+        "c": torch.tensor(1),
+        "d": torch.zeros(0),
+        "view": torch.zeros(10)[::5],
+    }
+    assert nbytes(weights) == 48 + 10 + 8 + 0 + 8
+    assert nbytes({}) == 0
