@@ -26,10 +26,10 @@ import numpy as np
 import fedtailor
 from fedtailor.data import build
 from fedtailor.engines.processes import ENVIRONMENT
+from fedtailor.methods import Moment
 from fedtailor.runs import RoundReport, Watch
 from fedtailor.runs.loop import choose_cohort
 from fedtailor.runs.running import environment
-from fedtailor.methods import Moment
 
 WORKERS = 2
 

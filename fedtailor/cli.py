@@ -142,7 +142,7 @@ def compare(
 ) -> None:
     """Run every method with every seed and make a table.
 
-    The same command again goes on where it stopped. Methods and seeds also stand in the table compare of EXPERIMENT.toml.
+    The same command again goes on where it stopped. EXPERIMENT.toml may name the methods and seeds.
     """
     changes = [
         _change("rounds", rounds),
@@ -396,7 +396,7 @@ def _compare(settings: "Experiment", place: Path, as_json: bool, quiet: bool) ->
 
     kept = _finished(place)
     if kept:
-        messages().print(f"{len(kept)} finished runs are kept and not run again: {', '.join(kept)}")
+        messages().print(f"finished before, not run again: {', '.join(kept)}")
     runs = len(settings.compare.methods) * len(settings.compare.seeds) - len(kept)
     with _interruptible(place), watching(quiet=quiet, runs=runs) as watch:
         done = compare(settings, folder=place, watch=watch)

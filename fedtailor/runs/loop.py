@@ -49,10 +49,17 @@ class _Round:
 
     states: dict[int, bytes | None] = field(default_factory=dict)  # new client states, if accepted
     failed: dict[int, str] = field(default_factory=dict)
+    trained: set[int] = field(default_factory=set)  # whose training is accepted, whatever fails after it
     details: str = ""
     tasks: dict[int, dict[str, Any]] = field(default_factory=dict)
     scores: dict[str, dict[int, Score]] = field(default_factory=dict)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+
+    def fail(self, client: int, reason: str) -> None:
+        """Leave a client out; unless its training was accepted, it is as it was before the round."""
+        self.failed[client] = reason
+        if client not in self.trained:
+            self.states.pop(client, None)
 
 
 class RoundLoop:
@@ -139,7 +146,7 @@ class RoundLoop:
             if client in work.failed:
                 continue
             if client in dropped:
-                work.failed[client] = "dropped out"
+                work.fail(client, "dropped out")
                 continue
             measure = tuple(sorted((measured - {"received"} if client in together else measured) - {"global"}))
             tasks.append(self._later("fit", client, packed.of(payloads[client]), moment, work, measure=measure))
@@ -156,6 +163,7 @@ class RoundLoop:
             work.scores.setdefault("received", {}).update(self._score(weights, clients))
         for client in work.failed:
             work.scores.get("held", {}).pop(client, None)
+        work.trained = set(answers)
         return Replies(answers, work.failed)
 
     def _accept(self, result: Result, work: _Round) -> Payload | None:
@@ -170,9 +178,8 @@ class RoundLoop:
             except Rejected as refusal:
                 reason = str(refusal)
         if reason is not None or reply is None:
-            work.failed[client] = reason or "no answer"
+            work.fail(client, reason or "no answer")
             work.details = work.details or result.details
-            work.states.pop(client, None)
             return None
         work.states[client] = result.state
         self._count(work, client, up=reply.nbytes, result=result)

@@ -190,7 +190,7 @@ def _set(values: dict[str, Any], text: str) -> None:
     key, equals, value = text.partition("=")
     names = key.strip().split(".")
     if not equals or not all(names):
-        raise UserError(f"--set {text!r}: write key=value, as in --set training.lr=0.05")
+        raise UserError(f"--set {_shown(text)}: write key=value, as in --set training.lr=0.05")
     for name in names[:-1]:
         inner = values.setdefault(name, {})
         if isinstance(inner, str) and name in _BARE:
@@ -198,7 +198,7 @@ def _set(values: dict[str, Any], text: str) -> None:
         if isinstance(inner, Method):
             inner = values[name] = method_dict(inner)
         if not isinstance(inner, dict):
-            raise UserError(f"--set {text!r}: {name} is not a table")
+            raise UserError(f"--set {_shown(text)}: {name} is not a table")
         values = inner
     values[names[-1]] = _value(value.strip())
 

@@ -43,13 +43,13 @@ def draw_run(run: Run, path: Path) -> Path:
     final = by_model.pop("final", [])
     _draw_models(axes, by_model)
     if final:
-        _draw_final(axes, run.experiment.rounds, 100 * final[-1]["accuracy"])
-    _dress(axes, run.experiment.rounds)
-    method = run.experiment.as_dict()["method"]["name"]
+        _draw_final(axes, run.settings["rounds"], 100 * final[-1]["accuracy"])
+    _dress(axes, run.settings["rounds"])
+    settings = run.settings
     _title(
         axes,
         run.name,
-        f"{method} on {run.experiment.data.source}, seed {run.experiment.seed}; mean over clients",
+        f"{settings['method']['name']} on {settings['data']['source']}, seed {settings['seed']}; mean over clients",
     )
     _legend(figure, axes)
     return _save(figure, path)

@@ -76,7 +76,8 @@ class Display(Watch):
             for model in ("received", "held", "global")
             if self.metrics.get(model, {}).get("accuracy") is not None
         ]
-        facts.append(size(self.bytes))
+        if self.bytes:
+            facts.append(size(self.bytes))
         if self.failures:
             facts.append(f"{self.failures} left out")
         return "  ".join(facts)

@@ -50,7 +50,7 @@ def report(run: Run) -> str:
             failures.markdown() if failures.rows else "None.\n",
             "## Settings",
             "",
-            f"```toml\n{toml.dumps(run.experiment.as_dict())}```",
+            f"```toml\n{toml.dumps(run.settings)}```",
             "",
             "## Versions",
             "",

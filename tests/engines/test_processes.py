@@ -20,7 +20,7 @@ from fedtailor.methods import Moment, Payload, find
 from fedtailor.models import ModelSettings
 
 
-@pytest.fixture()
+@pytest.fixture
 def engine() -> Iterator[Processes]:
     made = Processes(2)
     yield made
@@ -54,7 +54,7 @@ def test_a_killed_worker_is_replaced_and_its_task_done_again(engine: Processes) 
     victims = [worker.process.pid for worker in engine._pool]
     os.kill(victims[0], signal.SIGKILL)
     assert outcome([first, *results]) == expected
-    assert [worker.process.pid for worker in engine._pool][0] != victims[0]
+    assert engine._pool[0].process.pid != victims[0]
 
 
 def test_a_task_that_keeps_killing_its_worker_ends_the_run_with_a_sentence(

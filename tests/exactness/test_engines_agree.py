@@ -56,9 +56,7 @@ def test_inline_and_one_and_two_workers_agree_to_the_bit(
     ],
     ids=lambda model: f"{model['name']}-{model.get('running_statistics', '')}",
 )
-def test_engines_agree_on_other_networks(
-    model: dict[str, str], engines: dict[str, Engine], tmp_path: Path
-) -> None:
+def test_engines_agree_on_other_networks(model: dict[str, str], engines: dict[str, Engine], tmp_path: Path) -> None:
     if model["name"].startswith("resnet"):
         model = {**model, "arguments": {"width": 4}}
     experiment = settings("fedper", model=model)

@@ -1,0 +1,53 @@
+# Two commands: `make demo` shows what FedTailor does, `make test` shows that it is right.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo install test lint unit test-slow benchmark clean
+
+help:
+	@echo "make demo       install and compare four methods on bundled data (about a minute)"
+	@echo "make test       install what tests need; lint, types, tests"
+	@echo "make test-slow  the proofs that take minutes"
+	@echo "make benchmark  speed and memory as ratios (needs FEDTAILOR_DATA with fashion-mnist)"
+	@echo "make clean      remove the environment and caches (runs/ stays)"
+
+demo: .venv/installed
+	$(BIN)/fedtailor compare recipes/demo/digits.toml
+
+install: .venv/installed
+
+test: lint unit
+
+lint: .venv/tested
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: .venv/tested
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+test-slow: .venv/tested
+	$(BIN)/python -m pytest -m slow
+
+benchmark: .venv/installed
+	$(BIN)/python benchmarks/start.py
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/memory.py
+
+# torch first and alone: as a dependency of another package it would bring several GB of CUDA builds along
+.venv/torch:
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@touch $@
+
+.venv/installed: .venv/torch pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/tested: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,160 @@
+"""The shape of the house: rooms with one-way imports, and what the package never does."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fedtailor
+
+HOUSE = Path(fedtailor.__file__).parent
+FILES = sorted(HOUSE.rglob("*.py"))
+
+# A room may import the rooms above it, never those below; rooms of one line do not know each other.
+ORDER = [
+    ("errors", "version", "streams"),
+    ("packing",),
+    ("weights",),
+    ("payload",),
+    ("data",),
+    ("models",),
+    ("learning",),
+    ("agents",),
+    ("methods",),
+    ("devices",),
+    ("engines",),
+    ("runs",),
+    ("environments",),
+    ("views",),
+    ("cli",),
+    ("__main__",),
+]
+FLOOR = {room: floor for floor, rooms in enumerate(ORDER) for room in rooms}
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(HOUSE).parts[0].removesuffix(".py")
+
+
+def imported(source: str, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Every module that a source imports, wherever in the file, as the parts of its full name."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            start = (*base, *(node.module.split(".") if node.module else ()))
+            yield from ((*start, alias.name) for alias in node.names)
+
+
+def imports_of(file: Path) -> list[tuple[str, ...]]:
+    return list(imported(file.read_text(encoding="utf-8"), file.relative_to(HOUSE.parent).parts[:-1]))
+
+
+def wrong_way(room: str, imports: list[tuple[str, ...]]) -> list[str]:
+    """The imports of a room that do not point upward."""
+    found = []
+    for parts in imports:
+        if parts[0] == "fedtailor":
+            other = parts[1] if len(parts) > 1 and parts[1] in FLOOR else ""
+            if other != room and (not other or FLOOR[other] >= FLOOR[room]):
+                found.append(".".join(parts))
+    return found
+
+
+def test_every_file_belongs_to_a_room() -> None:
+    assert {room_of(file) for file in FILES} - {"__init__"} <= FLOOR.keys()
+    assert len(FILES) > 30
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if room_of(f) != "__init__"], ids=lambda f: str(f.relative_to(HOUSE))
+)
+def test_imports_point_upward_only(file: Path) -> None:
+    assert wrong_way(room_of(file), imports_of(file)) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "line", "allowed"),
+    [
+        ("learning", "from fedtailor.models import Network", True),
+        ("learning", "from fedtailor.learning.loop import train", True),
+        ("learning", "from fedtailor.methods import Method", False),
+        ("learning", "import fedtailor.runs.store", False),
+        ("learning", "from fedtailor import runs", False),
+        ("learning", "from fedtailor import UserError", False),
+        ("learning", "import fedtailor", False),
+        ("learning", "from ..runs import store", False),
+        ("learning", "from . import loop", True),
+        ("learning", "def late():\n    from fedtailor.views import report", False),
+        ("errors", "from fedtailor.streams import seed_of", False),
+        ("learning", "import torch", True),
+    ],
+)
+def test_the_rule_sees_every_way_to_import(room: str, line: str, allowed: bool) -> None:
+    assert (wrong_way(room, list(imported(line, ("fedtailor", room)))) == []) is allowed
+
+
+def test_the_front_door_opens_rooms_only_when_asked() -> None:
+    tree = ast.parse((HOUSE / "__init__.py").read_text(encoding="utf-8"))
+    eager = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert {module for module in eager if module.startswith("fedtailor")} == {"fedtailor.errors", "fedtailor.version"}
+
+
+def in_a_fresh_process(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    heavy = "{'torch', 'numpy', 'pydantic', 'scipy', 'sklearn', 'matplotlib', 'fedtailor.runs'}"
+    assert in_a_fresh_process(f"import sys, fedtailor; print(sorted({heavy} & sys.modules.keys()))").strip() == "[]"
+
+
+def test_everything_the_front_door_promises_is_there() -> None:
+    for name in fedtailor.__all__:
+        assert getattr(fedtailor, name) is not None
+    with pytest.raises(AttributeError, match="nothing_like_this"):
+        _ = fedtailor.nothing_like_this
+
+
+UNSAFE = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+
+
+def unsafe(source: str) -> list[str]:
+    """What would unpickle something, in a source."""
+    found = [".".join(parts) for parts in imported(source, ()) if parts[0] in UNSAFE or parts[:2] == ("torch", "load")]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found += [f"{node.value.id}.load"] if (node.value.id, node.attr) == ("torch", "load") else []
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            found += [] if isinstance(node.value, ast.Constant) and node.value.value is False else ["allow_pickle"]
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(HOUSE)))
+def test_nothing_is_ever_unpickled(file: Path) -> None:
+    assert unsafe(file.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "def f():\n    import cloudpickle",
+        "torch.load(x)",
+        "from torch import load",
+        "np.load(x, allow_pickle=True)",
+    ],
+)
+def test_the_search_for_pickles_finds_one(line: str) -> None:
+    assert len(unsafe(line)) == 1
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    empty = {"utils", "util", "helpers", "helper", "misc", "common", "manager"}
+    names = {part.removesuffix(".py") for path in HOUSE.rglob("*") for part in path.relative_to(HOUSE).parts}
+    assert names & empty == set()
