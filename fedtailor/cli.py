@@ -95,8 +95,9 @@ def run_command(
     from fedtailor.runs import run
     from fedtailor.views.progress import watching
 
-    with _interruptible(), watching(quiet=quiet) as watch:
-        done = run(settings, folder=out / settings.name, watch=watch)
+    place = out / settings.name
+    with _interruptible(place), watching(quiet=quiet) as watch:
+        done = run(settings, folder=place, watch=watch)
     _show_run(done, as_json)
 
 
@@ -118,7 +119,7 @@ def resume(
         return
     where = {"kind": engine, "workers": workers}
     chosen = {key: value for key, value in where.items() if value is not None}
-    with _interruptible(), watching(quiet=quiet) as watch:
+    with _interruptible(run), watching(quiet=quiet) as watch:
         done = runs.resume(run, watch=watch, engine=chosen)
     _show_run(done, as_json)
 
@@ -441,15 +442,16 @@ def _is_comparison(folder: Path) -> bool:
 
 
 @contextmanager
-def _interruptible(comparison: Path | None = None) -> Iterator[None]:
-    """A run that the user ended is at a round boundary: say how to go on."""
+def _interruptible(place: Path) -> Iterator[None]:
+    """A run that the user ended is at its last complete round: say how to go on."""
     from fedtailor.runs import Interrupted
 
     try:
         yield
-    except Interrupted as end:
-        place = comparison or end.folder
-        typer.echo(f"stopped at a round boundary; go on with: fedtailor resume {place}", err=True)
+    except (Interrupted, KeyboardInterrupt) as end:
+        how = "stopped at a round boundary" if isinstance(end, Interrupted) else "stopped at once"
+        further = f"; go on with: fedtailor resume {place}" if place.exists() else ""
+        typer.echo(f"{how}{further}", err=True)
         raise typer.Exit(STOPPED) from None
 
 

@@ -13,7 +13,6 @@ import safetensors
 import safetensors.torch
 import torch
 
-
 _DTYPES = frozenset(
     (
         *(torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64),

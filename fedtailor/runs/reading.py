@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedtailor.data import Federation, build
 from fedtailor.errors import UserError
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import DATABASE, Store
@@ -45,6 +46,11 @@ class Run:
     @property
     def finished(self) -> bool:
         return bool(self._store.meta("finished"))
+
+    def federation(self) -> Federation:
+        """The clients' data, built again from the settings."""
+        settings = self.experiment
+        return build(settings.data, settings.partition_seed, needs_validation=settings.carves_validation)
 
     def rounds(self) -> list[dict[str, Any]]:
         """Every round: cohort, bytes, seconds."""

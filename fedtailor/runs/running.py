@@ -47,12 +47,9 @@ class Workshop:
     def federation(self, settings: Experiment) -> Federation:
         if self.given is not None:
             return self.given
-        seed = settings.data.seed if settings.data.seed is not None else settings.seed
-        validation = settings.validation or settings.method.needs_validation
-        key = (settings.data, seed, validation)
+        key = (settings.data, settings.partition_seed, settings.carves_validation)
         if self._federation is None or self._federation[0] != key:
-            made = build(settings.data, seed, needs_validation=validation)
-            self._federation = (key, made)
+            self._federation = (key, build(*key[:2], needs_validation=key[2]))
         return self._federation[1]
 
     def engine_for(self, settings: Experiment) -> Engine:

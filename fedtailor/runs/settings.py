@@ -98,6 +98,14 @@ class Experiment(BaseModel):
     engine: EngineSettings = EngineSettings()
     compare: CompareSettings = CompareSettings()
 
+    @property
+    def partition_seed(self) -> int:
+        return self.data.seed if self.data.seed is not None else self.seed
+
+    @property
+    def carves_validation(self) -> bool:
+        return self.validation or self.method.needs_validation
+
     def as_dict(self) -> dict[str, Any]:
         """The settings as plain values; `experiment` makes them into the same experiment."""
         values = self.model_dump(mode="json", exclude={"method"}, exclude_none=True)

@@ -14,7 +14,8 @@ def show(*things: RenderableType) -> None:
     """Print results on stdout."""
     console = results()
     for thing in things:
-        console.print(thing)
+        # A path or a command that is broken into lines cannot be copied; tables and prose fit the terminal.
+        console.print(thing, soft_wrap=isinstance(thing, str))
 
 
 def show_json(document: Any) -> None:

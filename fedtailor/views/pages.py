@@ -34,7 +34,7 @@ def run_page(run: "Run", clients: bool = False) -> RenderableType:
         parts.append(evaluation_grid(facts["metrics"]).rich())
         parts += [Text(line, style="yellow") for line in remarks(facts["metrics"])]
         parts.append(Text(WORDS, style="dim"))
-    parts.append(Text(f"{cost(facts)}; folder {facts['folder']}"))
+    parts.append(Text(cost(facts)))
     if failures.rows:
         parts.append(failures.rich())
     if clients:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-LONG = ["--engine", "inline", "--rounds", "6", "--set", "data.clients=4", "--set", "training.epochs=8"]
+LONG = ["--engine", "inline", "--rounds", "6", "--set", "data.clients=4", "--set", "training.epochs=4"]
 
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -68,17 +68,19 @@ def test_ctrl_c_ends_at_a_round_boundary_and_resume_finishes(start: Start, tmp_p
 
 def test_a_second_ctrl_c_ends_at_once(start: Start, tmp_path: Path) -> None:
     database = tmp_path / "runs" / "cut" / "run.db"
-    long = [word.replace("epochs=8", "epochs=3000") for word in LONG]
+    long = [word.replace("epochs=4", "epochs=3000") for word in LONG]
     process = start("run", *long, "--name", "cut")
     wait_for_rounds(database, process, 0)
     while "starts" not in process.stderr.readline():  # type: ignore[union-attr]
         assert process.poll() is None
+    time.sleep(1.5)  # into the first round
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
+    assert err.splitlines()[-1] == "stopped at once; go on with: fedtailor resume runs/cut"
     assert "Traceback" not in err
     assert time.monotonic() - begin < 10
     assert rounds_of(database) == 0
