@@ -184,7 +184,7 @@ def show(
 
     if _is_comparison(run):
         summary = Comparison(run).summary()
-        console.show_json(summary) if as_json else console.show(pages.comparison_page(summary))
+        console.show_json(summary) if as_json else console.show(pages.comparison_page(summary, console.results().width))
         return
     with Run(run) as found:
         if as_json:
@@ -416,7 +416,11 @@ def _show_comparison(comparison: "Comparison", as_json: bool) -> None:
     if as_json:
         console.show_json({**summary, "written": [str(path) for path in (*tables, curves)]})
         return
-    console.show(pages.comparison_page(summary), f"tables: {', '.join(map(str, tables))}", f"plot:   {curves}")
+    console.show(
+        pages.comparison_page(summary, console.results().width),
+        f"tables: {', '.join(map(str, tables))}",
+        f"plot:   {curves}",
+    )
     console.show(f"next:   fedtailor list {comparison.folder}")
 
 

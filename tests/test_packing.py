@@ -118,6 +118,11 @@ def test_unpacked_tensors_do_not_share_memory_with_the_bytes() -> None:
     assert unpack(data).sum() == 4
 
 
+def test_unpacked_tensors_are_aligned_so_that_kernels_take_the_same_path_everywhere() -> None:
+    tree = unpack(pack([torch.ones(size) for size in range(1, 30)]))
+    assert {tensor.data_ptr() % 64 for tensor in tree} == {0}
+
+
 def test_packing_a_parameter_leaves_gradients_behind_and_the_original_alone() -> None:
     weight = nn.Parameter(torch.ones(2))
     back = unpack(pack(weight))

@@ -12,7 +12,7 @@ from fedtailor.engines.base import Job, Result, Task
 from fedtailor.learning import Score, evaluate, outcomes
 from fedtailor.learning.tensors import inputs_of, tensors
 from fedtailor.methods import Client, Payload
-from fedtailor.models import build
+from fedtailor.models import Network, build
 from fedtailor.packing import has_objects, pack, restore, unpack
 from fedtailor.payload import Rejected, check
 from fedtailor.weights import select
@@ -30,6 +30,7 @@ class Worker:
         self.initial = self.network.weights()
         self.network.module.to(job.device)
         self.shared, self.kept = parts(job)
+        self._second: Network | None = None
 
     def execute(self, task: Task) -> Result:
         """Do a task; whatever goes wrong in it is its result."""
@@ -111,6 +112,7 @@ class Worker:
             task.moment,
             task.question or ("fit" if task.kind == "preview" else task.kind),
             self.shared,
+            self._twin,
             task.greedy,
         )
         stored: dict[str, Any] = unpack(task.state) if task.state else {}
@@ -141,6 +143,13 @@ class Worker:
             return loaded[split]
 
         return data
+
+    def _twin(self) -> Network:
+        """A second network, built when a method first needs one."""
+        if self._second is None:
+            self._second = build(self.job.model, inputs_of(self.job.federation.samples), self.job.seed)
+            self._second.module.to(self.job.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return self._second
 
     def _tensors(self, client: int, split: str) -> tuple[Tensor, Tensor]:
         federation = self.job.federation

@@ -6,6 +6,7 @@ makes a convolution step 1.3 to 1.7 times faster on a CPU; shuffling gathers who
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from fedtailor.models.evaluating import evaluating
 
 # Fastest for the CNNs here, and fixed: the size of a chunk is part of an evaluation's exact result.
 CHUNK = 128
+
+Objective = Callable[[Network, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,41 @@ class Score:
     samples: int
 
 
+class Batch:
+    """One mini-batch in the hands of a step: its data, the gradient at the present weights, the optimiser."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor, training: "_Training"):
+        self.inputs, self.targets = inputs, targets
+        self._training = training
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """The trained parameters by name; a step may change their data."""
+        return self._training.parameters
+
+    def gradient(self) -> tuple[Tensor, list[Tensor]]:
+        """The loss and its gradient at the present weights, with the pull, the correction and the clipping."""
+        return self._training.gradient(self.inputs, self.targets)
+
+    def apply(self, gradients: list[Tensor]) -> None:
+        """One step of the run's optimiser."""
+        self._training.optimiser.step(gradients)
+
+    def split(self, parts: int) -> "list[Batch]":
+        """The samples in ``parts`` batches; with fewer samples than parts, all of them in each."""
+        if len(self.targets) < parts:
+            return [self] * parts
+        inputs, targets = torch.tensor_split(self.inputs, parts), torch.tensor_split(self.targets, parts)
+        return [Batch(x, y, self._training) for x, y in zip(inputs, targets, strict=True)]
+
+
+def descend(batch: Batch) -> Tensor:
+    """The plain step: one gradient, one move of the optimiser."""
+    loss, gradients = batch.gradient()
+    batch.apply(gradients)
+    return loss
+
+
 def train(
     network: Network,
     x: Tensor,
@@ -46,21 +84,28 @@ def train(
     stream: torch.Generator,
     *,
     lr: float,
-    part: Part = "all",
+    part: Part | frozenset[str] = "all",
     epochs: int | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
     toward: Mapping[str, Tensor] | None = None,
     pull: float = 0.0,
+    correction: Mapping[str, Tensor] | None = None,
+    objective: Objective | None = None,
+    step: Callable[[Batch], Tensor] = descend,
 ) -> Trace:
     """Train one part of the network on (x, y) and leave the result in it.
 
-    With ``pull > 0`` every step's gradient gets ``pull * (w - toward)``, the gradient of
-    ``pull / 2 * |w - toward|^2``; momentum and weight decay see it as part of the loss.
+    With ``pull > 0`` every gradient gets ``pull * (w - toward)``, the gradient of
+    ``pull / 2 * |w - toward|^2``; with a ``correction`` it gets that as well (a control variate). Momentum and
+    weight decay see both as part of the loss. ``objective(network, inputs, targets)`` replaces the run's loss,
+    ``step`` what is done with a mini-batch; it returns the loss to report.
+
     A frozen part stays exactly as it is, running statistics included; the features of a frozen body are
     computed once.
     """
-    names = {name: value for name, value in network.parameters(part).items() if value.requires_grad}
+    trained = part if isinstance(part, frozenset) else network.part(part)
+    names = {n: value for n, value in network.parameters().items() if n in trained and value.requires_grad}
     steps = steps if steps is not None else (settings.steps if epochs is None else None)
     epochs = settings.epochs if epochs is None else epochs
     if not names or len(x) == 0 or (steps if steps is not None else epochs) == 0:
@@ -68,13 +113,12 @@ def train(
     module = network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     size = batch_size if batch_size is not None else settings.batch_size
     alone = min(size, len(x)) == 1
-    _set_modes(network, part, alone)
+    _set_modes(network, trained, alone)
     forward: Callable[[Tensor], Tensor] = network.module
-    if part == "head" and _cacheable(network):
+    if frozenset(names) <= network.part("head") and objective is None and _cacheable(network):
         x, forward = _frozen_features(network, x), network.classify
-    parameters = list(names.values())
-    anchors = [toward[name].to(x.device) for name in names] if toward is not None and pull else None
-    optimise = optimiser(settings, parameters, lr)
+    loss_of = _Loss(forward, settings.loss) if objective is None else partial(objective, network)
+    training = _Training(names, loss_of, settings, lr, toward if pull else None, pull, correction)
     joined = bool(network.statistics) and not alone
     total = torch.zeros((), device=x.device)
     taken = seen = 0
@@ -82,15 +126,7 @@ def train(
         # dropout draws from torch's global generator
         torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
         for inputs, targets in _batches(x, y, size, epochs, steps, stream, joined):
-            loss = mean_loss(settings.loss, forward(inputs), targets)
-            # never changed in place: autograd may give two parameters one gradient
-            gradients = list(torch.autograd.grad(loss, parameters, materialize_grads=True))
-            if anchors is not None:
-                gaps = torch._foreach_sub([p.detach() for p in parameters], anchors)
-                gradients = list(torch._foreach_add(gradients, gaps, alpha=pull))
-            if settings.clip is not None:
-                gradients = _clipped(gradients, settings.clip)
-            optimise.step(gradients)
+            loss = step(Batch(inputs, targets, training))
             total += loss.detach() * len(targets)
             taken += 1
             seen += len(targets)
@@ -116,6 +152,58 @@ def evaluate(network: Network, x: Tensor, y: Tensor, loss: Loss) -> Score:
         return Score(0, 0.0, 0)
     lost, right = outcomes(network, x, y, loss)
     return Score(int(right.sum()), float(lost.double().sum()), len(x))
+
+
+class _Training:
+    """What the mini-batches of one training share."""
+
+    def __init__(
+        self,
+        parameters: dict[str, nn.Parameter],
+        loss_of: Callable[[Tensor, Tensor], Tensor],
+        settings: TrainingSettings,
+        lr: float,
+        toward: Mapping[str, Tensor] | None,
+        pull: float,
+        correction: Mapping[str, Tensor] | None,
+    ):
+        self.parameters = parameters
+        self.optimiser = optimiser(settings, list(parameters.values()), lr)
+        self._values = list(parameters.values())
+        self._loss_of, self._clip, self._pull = loss_of, settings.clip, pull
+        self._anchors = _along(parameters, toward)
+        self._correction = _along(parameters, correction)
+
+    def gradient(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
+        loss = self._loss_of(inputs, targets)
+        # never changed in place: autograd may give two parameters one gradient
+        gradients = list(torch.autograd.grad(loss, self._values, materialize_grads=True))
+        if self._anchors is not None:
+            gaps = torch._foreach_sub([value.detach() for value in self._values], self._anchors)
+            gradients = list(torch._foreach_add(gradients, gaps, alpha=self._pull))
+        if self._correction is not None:
+            gradients = list(torch._foreach_add(gradients, self._correction))
+        if self._clip is not None:
+            gradients = _clipped(gradients, self._clip)
+        return loss, gradients
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """The run's own loss."""
+
+    forward: Callable[[Tensor], Tensor]
+    kind: Loss
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return mean_loss(self.kind, self.forward(inputs), targets)
+
+
+def _along(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor] | None) -> list[Tensor] | None:
+    """The values in the order, and on the device, of the parameters."""
+    if values is None:
+        return None
+    return [values[name].to(parameter.device) for name, parameter in parameters.items()]
 
 
 def _batches(
@@ -146,10 +234,9 @@ def _channels_second(rows: Tensor, like: Tensor) -> Tensor:
     return rows.permute(0, 3, 1, 2) if like.dim() == 4 else rows
 
 
-def _set_modes(network: Network, part: Part, alone: bool) -> None:
+def _set_modes(network: Network, trained: frozenset[str], alone: bool) -> None:
     """Training mode; what is frozen, and normalisation over a single sample, stays in evaluation mode."""
     network.module.train()
-    trained = network.part(part)
     for layer, tensors in network.layers.items():
         frozen = not any(name in trained for name in tensors)
         if frozen or (alone and any(name in network.statistics for name in tensors)):

@@ -40,14 +40,19 @@ class Step(BaseModel):
 
 
 class Cosine(BaseModel):
-    """The learning rate falls along half a cosine to ``floor`` of its start in the last round."""
+    """The learning rate falls along half a cosine towards ``floor`` of its start.
+
+    As in torch, the floor itself would be reached one round after the last: a last round and a final pass
+    at a rate of zero would train nothing.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Literal["cosine"]
-    floor: float = Field(0.0, ge=0, le=1, description="share of the first learning rate left at the end")
+    floor: float = Field(0.0, ge=0, le=1, description="share of the first learning rate it falls towards")
 
     def factor(self, round: int, rounds: int) -> float:
-        done = min(1.0, (round - 1) / max(1, rounds - 1))
+        rounds = max(1, rounds)
+        done = (min(round, rounds) - 1) / rounds
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
 
 

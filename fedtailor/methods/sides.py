@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedtailor.learning import Score, Trace, TrainingSettings, evaluate, train
+from fedtailor.learning import Batch, Objective, Score, Trace, TrainingSettings, descend, evaluate, train
 from fedtailor.models import Network, Part
 from fedtailor.packing import pack, restore, unpack
 from fedtailor.payload import Payload
@@ -44,6 +44,7 @@ class Client:
         moment: Moment,
         task: str,
         shared: frozenset[str],
+        twin: Callable[[], Network],
         greedy: bool = False,
     ):
         self.id = id
@@ -56,6 +57,7 @@ class Client:
         self.received: Weights = {}  # the whole model between receive and fit
         self.trace = Trace()  # of all trainings in this task
         self._data = data
+        self._twin = twin
         self._task = task
 
     @property
@@ -91,7 +93,7 @@ class Client:
 
     def train(
         self,
-        part: Part = "all",
+        part: Part | frozenset[str] = "all",
         *,
         epochs: int | None = None,
         steps: int | None = None,
@@ -99,30 +101,57 @@ class Client:
         batch_size: int | None = None,
         toward: Mapping[str, Tensor] | None = None,
         pull: float = 0.0,
+        correction: Mapping[str, Tensor] | None = None,
+        objective: Objective | None = None,
+        step: Callable[[Batch], Tensor] = descend,
+        rows: Tensor | None = None,
     ) -> Trace:
         """Train a part of the model on the client's data, by the run's settings unless said otherwise.
 
-        Each call restarts the batch stream. ``toward`` and ``pull`` add a proximal term.
+        Each call restarts the batch stream. A part is body, head, all, or names of tensors. ``toward`` and
+        ``pull`` add a proximal term, ``correction`` a control variate; ``objective`` replaces the loss, ``step``
+        what is done with a mini-batch (see `fedtailor.learning.train`); ``rows`` chooses some of the samples.
         """
-        x, y = self.data("train")
+        x, y = self.data("train") if rows is None else self._rows(rows)
         trace = train(
             self.network,
             x,
             y,
             self.training,
             self.stream("batches"),
-            lr=self.training.lr_in(self.round, self.rounds) if lr is None else lr,
+            lr=self.lr if lr is None else lr,
             part=part,
             epochs=epochs,
             steps=steps,
             batch_size=batch_size,
             toward=toward,
             pull=pull,
+            correction=correction,
+            objective=objective,
+            step=step,
         )
         seen = self.trace.samples + trace.samples
         loss = self.trace.loss * self.trace.samples + trace.loss * trace.samples
         self.trace = Trace(self.trace.steps + trace.steps, seen, loss / seen if seen else 0.0)
         return trace
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of this round."""
+        return self.training.lr_in(self.round, self.rounds)
+
+    def twin(self, weights: Mapping[str, Tensor]) -> Network:
+        """A second network with these weights, in evaluation mode, for methods that need two at once."""
+        network = self._twin()
+        network.load(weights)
+        network.module.eval()
+        return network
+
+    def _rows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = self.data("train")
+        if x.dim() == 4:  # gathering whole rows keeps images channels-last
+            return x.permute(0, 2, 3, 1)[rows].permute(0, 3, 1, 2), y[rows]
+        return x[rows], y[rows]
 
     def evaluate(self, split: Literal["train", "val"] = "val") -> Score:
         """Score the model on the client's training or validation data."""

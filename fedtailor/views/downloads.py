@@ -27,7 +27,11 @@ def downloading(quiet: bool = False) -> Iterator[Report]:
         return
     bars: dict[str, TaskID] = {}
     with Progress(
-        TextColumn("{task.description}"), BarColumn(24), DownloadColumn(), TransferSpeedColumn(), console=console
+        TextColumn("{task.description}", markup=False),
+        BarColumn(24),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=console,
     ) as progress:
 
         def move(name: str, done: int, total: int | None) -> None:

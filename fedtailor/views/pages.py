@@ -69,9 +69,13 @@ def client_grid(scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
     return Grid(header, tuple(rows), words=frozenset(), title="accuracy of each client in %")
 
 
-def comparison_page(summary: dict[str, Any]) -> RenderableType:
-    """The table of a comparison."""
-    return comparison_grid(summary).rich()
+def comparison_page(summary: dict[str, Any], width: int) -> RenderableType:
+    """The table of a comparison, as much of it as a terminal of this width shows well."""
+    grid = comparison_grid(summary)
+    shown = grid.fitting(width)
+    left_out = grid.header[len(shown.header) :]
+    note = [Text(f"a wider terminal also shows: {', '.join(left_out)}", style="dim")] if left_out else []
+    return Group(shown.rich(), *note)
 
 
 def run_lines(folder: Path, places: Iterable[Path]) -> list[dict[str, Any]]:

@@ -129,7 +129,7 @@ class Live(Display):
     def __init__(self, runs: int = 1) -> None:
         super().__init__(runs)
         self._progress = Progress(
-            TextColumn("{task.description}", style="bold"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(24),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             _Note(self),

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -31,9 +31,10 @@ class Grid:
         """For the terminal."""
         table = Table(title=self.title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
         for column, name in enumerate(self.header):
-            left = column in self.words
-            # A name that is cut in two cannot be copied into a command; sentences may wrap.
-            table.add_column(name, justify="left" if left else "right", no_wrap=not left or column == 0)
+            justify: Literal["left", "right"] = "left" if column in self.words else "right"
+            # A name that is cut in two cannot be copied into a command; sentences and headers may wrap.
+            narrowest = None if column in self.words else self._narrowest(column)
+            table.add_column(name, justify=justify, no_wrap=column == 0, min_width=narrowest)
         for row, cells in enumerate(self.rows):
             table.add_row(*(Text(c, style="bold" if (row, i) in self.best else "") for i, c in enumerate(cells)))
         return table
@@ -77,6 +78,20 @@ class Grid:
             "\\end{tabular}",
         ]
         return "\n".join(lines) + "\n"
+
+    def fitting(self, width: int) -> "Grid":
+        """As many of the columns, from the left and at least two, as fit into a width without broken numbers."""
+        needed, columns = 1, 0
+        for column in range(len(self.header)):
+            needed += self._narrowest(column) + 3
+            columns += needed <= width
+        kept = max(2, columns)
+        rows = tuple(row[:kept] for row in self.rows)
+        return Grid(self.header[:kept], rows, self.best, self.words, self.title)
+
+    def _narrowest(self, column: int) -> int:
+        cells = [row[column] for row in self.rows]
+        return max(map(len, (*self.header[column].split(), *cells)), default=0)
 
     def _padded(self, cells: Sequence[str], widths: Sequence[int]) -> list[str]:
         return [

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 
 from fedtailor.learning import TrainingSettings
 
@@ -25,17 +26,27 @@ def test_step_drops_every_so_many_rounds() -> None:
     assert rates({"kind": "step", "every": 2, "gamma": 0.1}) == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001])
 
 
-def test_cosine_falls_to_its_floor_in_the_last_round() -> None:
-    middle = 0.1 * (0.2 + 0.8 * 0.5)
-    quarter = 0.1 * (0.2 + 0.8 * (1 + math.cos(math.pi / 4)) / 2)
-    assert rates({"kind": "cosine", "floor": 0.2})[:3] == pytest.approx([0.1, quarter, middle])
-    assert rates({"kind": "cosine", "floor": 0.2})[4] == pytest.approx(0.02)
-    assert rates({"kind": "cosine"})[4] == pytest.approx(0.0)
+def test_cosine_falls_towards_its_floor() -> None:
+    by_hand = [0.1 * (0.2 + 0.8 * (1 + math.cos(math.pi * share)) / 2) for share in (0, 0.25, 0.5, 0.75)]
+    assert rates({"kind": "cosine", "floor": 0.2}, rounds=4) == pytest.approx(by_hand)
+    assert by_hand[2] == pytest.approx(0.06)
 
 
-def test_cosine_stays_at_its_floor_after_the_last_round_and_at_the_top_in_a_run_of_one() -> None:
-    settings = TrainingSettings(lr=0.1, schedule={"kind": "cosine", "floor": 0.2})
-    assert settings.lr_in(6, 5) == pytest.approx(0.02)
+def test_cosine_equals_torchs() -> None:
+    made = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(made, T_max=7, eta_min=0.1 * 0.3)
+    expected = []
+    for _ in range(7):
+        expected.append(made.param_groups[0]["lr"])
+        made.step()
+        theirs.step()
+    assert rates({"kind": "cosine", "floor": 0.3}, rounds=7) == pytest.approx(expected)
+
+
+def test_cosine_never_trains_with_a_rate_of_zero_not_even_in_the_final_pass() -> None:
+    settings = TrainingSettings(lr=0.1, schedule={"kind": "cosine"})
+    assert settings.lr_in(5, 5) > 0.001
+    assert settings.lr_in(6, 5) == settings.lr_in(5, 5)
     assert settings.lr_in(1, 1) == pytest.approx(0.1)
 
 

@@ -89,3 +89,15 @@ def test_brackets_are_shown_and_not_taken_as_markup() -> None:
     console = Console(file=io.StringIO(), width=100, markup=False)
     console.print(Grid(("method",), ((ODD,),)).rich())
     assert "[red]" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_narrow_terminal_shows_fewer_columns_and_no_broken_numbers() -> None:
+    grid = comparison_grid(summary(row("a-long-name", 0.5, 0.012), row("b", 0.75, 0.1)))
+    for width in (30, 60, 80, 200):
+        shown = grid.fitting(width)
+        console = Console(file=io.StringIO(), width=width, markup=False)
+        console.print(shown.rich())
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert all(cell in text for cells in shown.rows for cell in cells), text
+    assert grid.fitting(200) == grid
+    assert len(grid.fitting(60).header) < len(grid.header)
