@@ -115,7 +115,7 @@ def train(
     alone = min(size, len(x)) == 1
     _set_modes(network, trained, alone)
     forward: Callable[[Tensor], Tensor] = network.module
-    if frozenset(names) <= network.part("head") and objective is None and _cacheable(network):
+    if trained <= network.part("head") and objective is None and _cacheable(network):
         x, forward = _frozen_features(network, x), network.classify
     loss_of = _Loss(forward, settings.loss) if objective is None else partial(objective, network)
     training = _Training(names, loss_of, settings, lr, toward if pull else None, pull, correction)

@@ -6,12 +6,13 @@ import pkgutil
 from functools import cache
 
 from fedtailor.errors import UserError, unknown
-from fedtailor.methods.base import Ask, Decide, Method, Payloads, Reward, Steps
+from fedtailor.methods.base import Ask, Card, Decide, Method, Payloads, Reward, Steps
 from fedtailor.methods.sides import Client, Memory, Moment, Replies, Server
 from fedtailor.payload import Payload
 
 __all__ = [
     "Ask",
+    "Card",
     "Client",
     "Decide",
     "Memory",

@@ -51,6 +51,22 @@ class Reward:
     value: float
 
 
+@dataclass(frozen=True)
+class Card:
+    """What a user must know of a method besides its docstring: the fidelity card."""
+
+    paper: str  # authors, title, venue
+    year: int
+    exchanged: str  # what travels down and up in a round
+    client_state: str = "nothing"  # what a client keeps between rounds
+    server_state: str = "the global model"
+    cost: str = "that of FedAvg"  # extra computation of a round, in passes over the data
+    limits: tuple[str, ...] = ()  # what it degenerates to, and when
+    deviations: tuple[str, ...] = ()  # from the paper, and why
+    only_sums: bool = True  # fits secure aggregation: the server needs only sums of what clients send
+    shows_peers: bool = False  # clients receive models of other clients
+
+
 Steps = Generator[Ask | Decide | Reward, Any, Any]
 Payloads = Mapping[int, Payload]
 
@@ -61,7 +77,7 @@ class Method(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: ClassVar[str] = ""
-    paper: ClassVar[str] = ""
+    card: ClassVar[Card] = Card(paper="", year=0, exchanged="the shared part, down and up")
     shares: ClassVar[Part] = "all"  # what travels; the rest is private and stays on the client
     needs_validation: ClassVar[bool] = False
 
@@ -70,6 +86,10 @@ class Method(BaseModel):
     def inert(self) -> str | None:
         """A sentence when the settings switch the method's own idea off."""
         return None
+
+    def passes(self, epochs: int) -> float:
+        """Forward and backward passes over a client's data in a round; a forward pass alone counts 1/3."""
+        return float(epochs)
 
     def shared(self, network: Network) -> frozenset[str]:
         """The names of the tensors that travel."""

@@ -1,6 +1,6 @@
 from typing import ClassVar
 
-from fedtailor.methods.base import Method
+from fedtailor.methods.base import Card, Method
 
 
 class FedAvg(Method):
@@ -12,4 +12,8 @@ class FedAvg(Method):
     """
 
     name: ClassVar = "fedavg"
-    paper: ClassVar = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
+    card: ClassVar = Card(
+        paper="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS",
+        year=2017,
+        exchanged="the model down, the model up",
+    )

@@ -2,7 +2,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fedtailor.methods.base import Method
+from fedtailor.methods.base import Card, Method
 from fedtailor.methods.sides import Client
 
 
@@ -15,7 +15,13 @@ class FedAvgFT(Method):
     """
 
     name: ClassVar = "fedavg-ft"
-    paper: ClassVar = "fine-tuned FedAvg, a baseline of pFedRLLA and many others"
+    card: ClassVar = Card(
+        paper="FedAvg with fine-tuning, a baseline of many papers (pFedRLLA, FedBABU, ...)",
+        year=2017,
+        exchanged="the model down, the model up",
+        cost="that of FedAvg; fine-tuning only where a model is deployed or tested",
+        limits=("ft_epochs = 0: FedAvg's global model is deployed", "ft_epochs = E: FedAvg's final pass"),
+    )
 
     ft_epochs: int = Field(5, ge=0, le=10_000, description="epochs of fine-tuning; 0 deploys the global model")
 

@@ -1,6 +1,6 @@
 from typing import ClassVar
 
-from fedtailor.methods.base import Method
+from fedtailor.methods.base import Card, Method
 
 
 class FedPer(Method):
@@ -12,5 +12,12 @@ class FedPer(Method):
     """
 
     name: ClassVar = "fedper"
-    paper: ClassVar = "Arivazhagan et al., Federated Learning with Personalization Layers, 2019"
+    card: ClassVar = Card(
+        paper="Arivazhagan et al., Federated Learning with Personalization Layers, arXiv 1912.00818",
+        year=2019,
+        exchanged="the body down, the body up",
+        client_state="its head",
+        server_state="the global body",
+        limits=("a head of no layers: FedAvg", "a body of no layers: Local-only"),
+    )
     shares: ClassVar = "body"

@@ -2,7 +2,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from fedtailor.methods.base import Method
+from fedtailor.methods.base import Card, Method
 from fedtailor.methods.sides import Client
 
 
@@ -16,7 +16,16 @@ class FedProx(Method):
     """
 
     name: ClassVar = "fedprox"
-    paper: ClassVar = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
+    card: ClassVar = Card(
+        paper="Li et al., Federated Optimization in Heterogeneous Networks, MLSys",
+        year=2020,
+        exchanged="the model down, the model up",
+        limits=("mu = 0: FedAvg",),
+        deviations=(
+            "every client does the same number of epochs; the paper also lets stragglers do fewer",
+            "the mean is weighted by data size; the paper samples clients by size and takes the plain mean",
+        ),
+    )
 
     mu: float = Field(0.1, ge=0, le=1000, description="strength of the pull; 0 is FedAvg")
 

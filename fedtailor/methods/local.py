@@ -1,6 +1,6 @@
 from typing import ClassVar
 
-from fedtailor.methods.base import Method
+from fedtailor.methods.base import Card, Method
 
 
 class Local(Method):
@@ -10,5 +10,11 @@ class Local(Method):
     """
 
     name: ClassVar = "local"
-    paper: ClassVar = "no federation"
+    card: ClassVar = Card(
+        paper="no federation: the floor of every comparison",
+        year=0,
+        exchanged="nothing",
+        client_state="its model",
+        server_state="nothing",
+    )
     shares: ClassVar = "none"

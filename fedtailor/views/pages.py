@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +126,7 @@ def method_facts(kind: "type[Method]") -> dict[str, Any]:
         "name": kind.name or f"{kind.__module__}:{kind.__qualname__}",
         "shares": kind.shares,
         "about": inspect.getdoc(kind) or "",
-        "paper": kind.paper,
+        **asdict(kind.card),
         "needs_validation": kind.needs_validation,
         "settings": settings,
         "inert": _inert(kind, properties),
@@ -133,19 +134,26 @@ def method_facts(kind: "type[Method]") -> dict[str, Any]:
 
 
 def methods_page(facts: Sequence[Mapping[str, Any]]) -> RenderableType:
-    rows = [(f["name"], f["shares"], _first_sentence(f["about"]), f["paper"]) for f in facts]
-    return Grid(("method", "shares", "what it does", "paper"), tuple(rows), words=frozenset(range(4))).rich()
+    header = ("method", "what it does", "year", "exchanged", "client keeps", "server keeps", "cost of a round")
+    rows = [
+        (
+            f["name"],
+            _first_sentence(f["about"]),
+            str(f["year"] or NOTHING),
+            f["exchanged"],
+            f["client_state"],
+            f["server_state"],
+            f["cost"],
+        )
+        for f in facts
+    ]
+    return Grid(header, tuple(rows), words=frozenset(range(7)) - {2}).rich()
 
 
 def method_card(facts: Mapping[str, Any]) -> RenderableType:
     """Everything about one method."""
-    shared = {"all": "the whole model", "body": "the body; the head stays on the client"}
     parts: list[RenderableType] = [Text(facts["name"], style="bold"), Padding(Text(facts["about"]), (0, 0, 1, 2))]
-    if facts["paper"]:
-        parts.append(Text(f"paper: {facts['paper']}"))
-    parts.append(Text(f"shares: {shared.get(facts['shares'], facts['shares'])}"))
-    if facts["needs_validation"]:
-        parts.append(Text("needs validation data, which is carved out of train where there is none"))
+    parts += [Text(line) for line in card_lines(facts)]
     if facts["settings"]:
         rows = [(n, str(s["default"]), s["allowed"], s["about"]) for n, s in facts["settings"].items()]
         parts.append(Grid(("setting", "default", "allowed", "about"), tuple(rows), words=frozenset({0, 2, 3})).rich())
@@ -153,6 +161,28 @@ def method_card(facts: Mapping[str, Any]) -> RenderableType:
         parts.append(Text("settings: none"))
     parts += [Text(f"note: {sentence}", style="yellow") for sentence in facts["inert"]]
     return Group(*parts)
+
+
+def card_lines(facts: Mapping[str, Any]) -> list[str]:
+    """The fidelity card in sentences, for the terminal and the documentation."""
+    year = f", {facts['year']}" if facts["year"] else ""
+    lines = [
+        f"paper: {facts['paper']}{year}",
+        f"exchanged: {facts['exchanged']}",
+        f"a client keeps: {facts['client_state']}",
+        f"the server keeps: {facts['server_state']}",
+        f"cost of a round: {facts['cost']}",
+        "secure aggregation: "
+        + (
+            "fits, the server needs only sums" if facts["only_sums"] else "does not fit, the server looks at each reply"
+        ),
+        "peers: "
+        + ("clients receive other clients' models" if facts["shows_peers"] else "no client sees another's model"),
+    ]
+    if facts["needs_validation"]:
+        lines.append("needs validation data, which are carved out of train where there are none")
+    lines += [f"limit: {limit}" for limit in facts["limits"]]
+    return lines + [f"deviation: {deviation}" for deviation in facts["deviations"]]
 
 
 def _allowed(field: Mapping[str, Any]) -> str:

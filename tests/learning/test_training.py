@@ -186,6 +186,14 @@ def test_a_parameter_its_author_has_frozen_is_left_alone() -> None:
     assert changed == net.part("all") - {"0.weight"}
 
 
+def test_a_body_frozen_by_its_author_still_gathers_running_statistics_from_every_batch() -> None:
+    net = normalised()
+    net.module[0].requires_grad_(False)
+    net.module[1].requires_grad_(False)
+    trace = fit(net, vectors(40), epochs=2)
+    assert net.weights()["1.num_batches_tracked"] == trace.steps == 10
+
+
 @pytest.mark.parametrize(("build", "data"), [(cnn, images), (normalised, vectors)])
 def test_the_cached_features_of_a_frozen_body_give_the_same_head(build, data, monkeypatch) -> None:
     cached, plain, calls = build(), build(), []
