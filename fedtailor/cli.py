@@ -153,7 +153,9 @@ def compare(
         _change("compare.pooled", pooled or None),
     ]
     settings = _settings(experiment, [*changes, *_where(name, data_dir, workers, engine)], sets)
-    _compare(settings, out / settings.name, as_json, quiet)
+    from fedtailor.runs.comparing import default_folder
+
+    _compare(settings, out / settings.name if name else default_folder(settings, out), as_json, quiet)
 
 
 @app.command("list", epilog="Example: fedtailor list runs")

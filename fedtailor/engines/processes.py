@@ -51,6 +51,7 @@ class Processes(Engine):
             worker.wait_ready()
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
+        self._fill_pool()
         waiting = _messages(tasks)
         again: deque[list[Task]] = deque()
         deaths: Counter[int] = Counter()
@@ -79,10 +80,7 @@ class Processes(Engine):
                         worker.busy = None
                         yield from results
             finally:
-                for worker in self._pool:  # whoever was interrupted gets a fresh start
-                    if worker.busy is not None:
-                        worker.restart()
-                        self._welcome(worker)
+                self._dismiss_busy()
 
     def close(self) -> None:
         for worker in self._pool:
@@ -91,6 +89,21 @@ class Processes(Engine):
         if self._shared is not None:
             self._shared.close()
         self._shared = self._federation = None
+
+    def _dismiss_busy(self) -> None:
+        """End the workers that were interrupted in the middle of a task; new ones come when they are needed."""
+        for worker in [worker for worker in self._pool if worker.busy is not None]:
+            worker.stop()
+            self._pool.remove(worker)
+
+    def _fill_pool(self) -> None:
+        fresh = [_Process() for _ in range(self.workers - len(self._pool))]
+        for worker in fresh:
+            assert self._job is not None, "start comes first"
+            worker.hand(self._job, self._shared)
+        for worker in fresh:
+            worker.wait_ready()
+        self._pool += fresh
 
     def _replace(self, worker: "_Process", again: deque[list[Task]], deaths: Counter[int]) -> None:
         message = worker.busy or []

@@ -78,5 +78,5 @@ class TrainingSettings(BaseModel):
     )
 
     def lr_in(self, round: int, rounds: int) -> float:
-        """The learning rate of a round (rounds count from 1; before the first it is that of the first)."""
-        return self.lr * self.schedule.factor(max(1, round), rounds)
+        """The learning rate of a round; that of the first before it, that of the last in the final pass."""
+        return self.lr * self.schedule.factor(max(1, min(round, rounds)), rounds)

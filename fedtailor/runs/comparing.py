@@ -1,6 +1,7 @@
 """Compare methods: the same experiment with every method and every seed."""
 
 import statistics
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from fedtailor.errors import UserError
 from fedtailor.methods import Method
 from fedtailor.runs import toml
 from fedtailor.runs.reading import MODELS, Run
-from fedtailor.runs.running import Workshop, resume, run
-from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict
+from fedtailor.runs.running import Workshop, job_of, resume, run
+from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict, read_toml
 from fedtailor.runs.store import DATABASE
 from fedtailor.runs.watch import Watch
 
@@ -45,9 +46,7 @@ class Comparison:
         for label, folders in self.runs().items():
             summaries = []
             for folder in folders:
-                with Run(folder) as one:
-                    if one.finished:
-                        summaries.append(one.summary())
+                summaries += _finished(folder)
             row: dict[str, Any] = {"method": label, "seeds": len(summaries)}
             for model in MODELS:
                 row |= _spread(model, [s["metrics"].get(model, {}).get(statistic) for s in summaries])
@@ -93,16 +92,33 @@ def compare(
     plan = _plan(settings)
     validation = settings.validation or any(method.needs_validation for method in plan.values())
     settings = settings.model_copy(update={"validation": validation})
-    place = Path(folder) if folder is not None else Path("runs") / settings.name
-    _claim(place, settings)
+    place = Path(folder) if folder is not None else default_folder(settings)
     watch = watch or Watch()
+    runs = [  # the seed outside: the data of a seed are loaded once
+        settings.model_copy(update={"method": method, "seed": seed, "name": _run_name(label, seed)})
+        for seed in settings.compare.seeds
+        for label, method in plan.items()
+    ]
     with Workshop() as shop:
-        for seed in settings.compare.seeds:  # the seed outside: the data of a seed are loaded once
-            for label, method in plan.items():
-                name = _run_name(label, seed)
-                one = settings.model_copy(update={"method": method, "seed": seed, "name": name})
-                _run_or_resume(place / name, one, watch, shop)
+        job_of(runs[0], shop)  # what cannot begin writes nothing
+        _claim(place, settings)
+        for one in runs:
+            _run_or_resume(place / one.name, one, watch, shop)
     return Comparison(place)
+
+
+def default_folder(settings: Experiment, runs: Path = Path("runs")) -> Path:
+    """Beside the run of the same experiment, not in its place."""
+    return runs / f"{settings.name}-comparison"
+
+
+def _finished(folder: Path) -> list[dict[str, Any]]:
+    """The summary of a run, if it is finished and not damaged."""
+    try:
+        with Run(folder) as one:
+            return [one.summary()] if one.finished else []
+    except UserError:
+        return []
 
 
 def _run_or_resume(folder: Path, settings: Experiment, watch: Watch, shop: Workshop) -> None:
@@ -136,16 +152,16 @@ def _run_name(label: str, seed: int) -> str:
 
 
 def _claim(place: Path, settings: Experiment) -> None:
-    """Make the folder, or make sure that it holds this very comparison."""
-    text = toml.dumps({k: v for k, v in settings.as_dict().items() if k not in ("engine", "method", "seed")})
+    """Make the folder, or make sure that it holds this comparison, perhaps with other methods, seeds or headline."""
+    values = {k: v for k, v in settings.as_dict().items() if k not in ("engine", "method", "seed")}
     plan = place / PLAN
     if place.exists():
-        if not plan.is_file() or plan.read_text(encoding="utf-8") != text:
+        before = read_toml(plan) if plan.is_file() else {}
+        if {**before, "compare": None} != {**tomllib.loads(toml.dumps(values)), "compare": None}:
             raise UserError(f"{place} exists and holds something else: choose another name with --name to keep both")
-        return
     try:
-        place.mkdir(parents=True)
-        plan.write_text(text, encoding="utf-8")
+        place.mkdir(parents=True, exist_ok=True)
+        plan.write_text(toml.dumps(values), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{place} cannot be made: {error.strerror}") from None
 

@@ -157,7 +157,7 @@ class RoundLoop:
         for result in self._execute(tasks):
             for model, score in result.scores.items():
                 work.scores.setdefault(model, {})[result.client] = score
-            if result.index < fits and (reply := self._accept(result, work)) is not None:
+            if result.index < fits and (reply := self._accept(result, work, trained=True)) is not None:
                 answers[result.client] = reply
         for weights, clients in alike.items():
             work.scores.setdefault("received", {}).update(self._score(weights, clients))
@@ -166,15 +166,17 @@ class RoundLoop:
         work.trained = set(answers)
         return Replies(answers, work.failed)
 
-    def _accept(self, result: Result, work: _Round) -> Payload | None:
+    def _accept(self, result: Result, work: _Round, trained: bool = False) -> Payload | None:
         """The reply of a task that went well; a client that failed is as it was before the round."""
         client = result.client
         reason, reply = result.failure, None
         if reason is None:
             assert result.reply is not None
-            reply = Payload.unpack(result.reply)
             try:
+                reply = Payload.unpack(result.reply)
                 check(reply, self.server.initial)
+                if trained and not self.shared <= reply.groups.get("model", dict.fromkeys(self.shared)).keys():
+                    raise Rejected(f"the model lacks {min(self.shared - reply['model'].keys())}")
             except Rejected as refusal:
                 reason = str(refusal)
         if reason is not None or reply is None:

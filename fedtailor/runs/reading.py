@@ -7,7 +7,7 @@ from typing import Any
 from fedtailor.data import Federation, build
 from fedtailor.errors import UserError
 from fedtailor.runs.settings import Experiment, experiment
-from fedtailor.runs.store import DATABASE, Store
+from fedtailor.runs.store import DATABASE, Store, in_use
 
 MODELS = ("received", "held", "global", "final")
 
@@ -46,6 +46,11 @@ class Run:
     @property
     def finished(self) -> bool:
         return bool(self._store.meta("finished"))
+
+    @property
+    def status(self) -> str:
+        """finished, running (in some process) or stopped."""
+        return "finished" if self.finished else "running" if in_use(self.folder) else "stopped"
 
     def federation(self) -> Federation:
         """The clients' data, built again from the settings."""
@@ -103,7 +108,7 @@ class Run:
             "folder": str(self.folder),
             "method": self.settings["method"],
             "seed": self.settings["seed"],
-            "status": "finished" if self.finished else "stopped",
+            "status": self.status,
             "rounds": self.settings["rounds"],
             "rounds_done": self.rounds_done,
             "clients": self._store.meta("clients"),

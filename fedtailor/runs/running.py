@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import signal
+import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -87,7 +88,7 @@ def run(
     if place.exists():
         raise UserError(f"{place} exists: go on with 'fedtailor resume {place}', or choose another name with --name")
     with _own(workshop, federation) as shop:
-        job = _job(settings, shop)
+        job = job_of(settings, shop)
         _create(place, settings, job)
         return _go_on(place, settings, job, shop, watch or Watch(), scripts)
 
@@ -107,7 +108,7 @@ def resume(
         values, before = store.meta("experiment"), store.meta("federation")
     settings = experiment({**values, "engine": {**values["engine"], **(engine or {})}})
     with _own(workshop, federation) as shop:
-        job = _job(settings, shop)
+        job = job_of(settings, shop)
         if job.federation.digest() != before:
             raise UserError(f"{place} cannot go on: the data in {settings.data.source!r} are not those it began with")
         return _go_on(place, settings, job, shop, watch or Watch(), scripts)
@@ -117,7 +118,7 @@ def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, di
     """The model a client of a run would deploy: what its final pass gives, computed again, bit for bit."""
     with Store(Path(folder), write=True) as store, Workshop() as shop:
         settings = experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
-        job = _job(settings, shop)
+        job = job_of(settings, shop)
         if not 0 <= client < job.federation.clients:
             raise UserError(f"there is no client {client}: this run has clients 0 to {job.federation.clients - 1}")
         shop.engine_for(settings).start(job)
@@ -129,7 +130,7 @@ def server_models(folder: str | Path) -> tuple[Experiment, Job, dict[str, dict[s
     """The named models on the server of a run."""
     with Store(Path(folder), write=True) as store, Workshop() as shop:
         settings = experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
-        job = _job(settings, shop)
+        job = job_of(settings, shop)
         loop = RoundLoop(settings, job, shop.engine_for(settings), store, Watch())
         return settings, job, job.method.models(loop.server)
 
@@ -149,7 +150,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _job(settings: Experiment, shop: Workshop) -> Job:
+def job_of(settings: Experiment, shop: Workshop) -> Job:
     """Everything is checked here, before anything is written."""
     if settings.engine.kind != "inline":
         _importable(settings.method)
@@ -189,9 +190,9 @@ def _create(place: Path, settings: Experiment, job: Job) -> None:
         }
         Store.create(draft, meta)
         os.rename(draft, place)
-    except OSError as error:
+    except (OSError, sqlite3.Error) as error:
         shutil.rmtree(draft, ignore_errors=True)
-        raise UserError(f"{place} cannot be made: {error.strerror}") from None
+        raise UserError(f"{place} cannot be made: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _go_on(

@@ -194,6 +194,21 @@ def _score(row: dict[str, Any]) -> Score:
     return Score(row["correct"], float("nan") if row["loss"] is None else row["loss"], row["samples"])
 
 
+def in_use(folder: Path) -> bool:
+    """Whether some process runs this run."""
+    try:
+        file = os.open(folder / "run.lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 def _lock(folder: Path) -> int:
     """Hold the run for this process; the lock ends with the process, however it ends."""
     try:
