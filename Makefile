@@ -31,9 +31,7 @@ test-slow: .venv/tested
 	$(BIN)/python -m pytest -m slow
 
 benchmark: .venv/installed
-	$(BIN)/python benchmarks/start.py
-	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/publish.py
 
 # torch first and alone: as a dependency of another package it would bring several GB of CUDA builds along
 .venv/torch:

@@ -4,6 +4,7 @@ Imports of the rooms stand inside the commands, so that ``fedtailor --help`` ans
 """
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -158,6 +159,22 @@ def compare(
     _compare(settings, out / settings.name if name else default_folder(settings, out), as_json, quiet)
 
 
+@app.command(epilog="Example: fedtailor publish runs/demo-comparison docs/results --name demo")
+def publish(
+    comparison: Annotated[Path, typer.Argument(metavar="COMPARISON", help="The folder of a comparison.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the page and the picture go.")],
+    name: Annotated[str | None, typer.Option(help="Name of the page; that of the experiment by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a comparison as a page of Markdown: table, picture, settings, versions, time."""
+    from fedtailor.runs import Comparison
+    from fedtailor.views import console
+    from fedtailor.views.publishing import publish as write
+
+    written = [str(path) for path in write(Comparison(comparison), folder, name)]
+    console.show_json({"written": written}) if as_json else console.show(f"written: {', '.join(written)}")
+
+
 @app.command("list", epilog="Example: fedtailor list runs")
 def list_command(
     runs_dir: Annotated[Path, typer.Argument(metavar="RUNS_DIR", help="Folder with runs.")] = Path("runs"),
@@ -199,6 +216,7 @@ def show(
 def methods(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One method, in full.")] = None,
     as_json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="All cards as a page of Markdown.")] = False,
 ) -> None:
     """List the methods, or show one with its settings."""
     from fedtailor.methods import catalogue, find
@@ -209,6 +227,11 @@ def methods(
         console.show_json(facts) if as_json else console.show(pages.method_card(facts))
         return
     every = [pages.method_facts(kind) for kind in catalogue().values()]
+    if markdown:
+        from fedtailor.views.publishing import methods_document
+
+        sys.stdout.write(methods_document(every))
+        return
     console.show_json(every) if as_json else console.show(pages.methods_page(every))
 
 

@@ -64,11 +64,11 @@ class TrainingSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    epochs: int = Field(1, ge=0, le=10_000, description="passes over the client's data per round")
+    epochs: int = Field(5, ge=0, le=10_000, description="passes over the client's data per round")
     steps: int | None = Field(None, ge=0, le=1_000_000, description="mini-batches per round, instead of epochs")
     batch_size: int = Field(10, ge=1, le=1_000_000, description="samples per mini-batch")
     optimiser: Literal["sgd", "adam"] = Field("sgd", description="starts afresh in every round")
-    lr: float = Field(0.01, gt=0, le=100, description="learning rate")
+    lr: float = Field(0.05, gt=0, le=100, description="learning rate")
     momentum: float = Field(0.0, ge=0, lt=1, description="of SGD")
     weight_decay: float = Field(0.0, ge=0, le=10, description="L2 penalty, added to the gradient")
     schedule: Schedule = Field(Constant(), description="learning rate by round")

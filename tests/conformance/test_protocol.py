@@ -24,7 +24,7 @@ def settings(method: str, **more: Any) -> dict[str, Any]:
         "rounds": 3,
         "method": {"name": method},
         "data": {"clients": 6, "samples": 200},
-        "training": {"lr": 0.05},
+        "training": {"lr": 0.05, "epochs": 1},
         "engine": {"kind": "inline"},
         **more,
     }
@@ -75,7 +75,7 @@ def test_every_method_copes(method: str, circumstances: dict[str, Any], tmp_path
 
 def job(method: Method) -> Job:
     federation = build(DataSettings.model_validate({"clients": 4, "samples": 200}), 0)
-    return Job(method, ModelSettings(), TrainingSettings(lr=0.05), 0, federation)
+    return Job(method, ModelSettings(), TrainingSettings(lr=0.05, epochs=1), 0, federation)
 
 
 @pytest.mark.parametrize("method", METHODS)

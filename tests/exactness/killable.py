@@ -18,7 +18,7 @@ from fedtailor.runs.store import Store
 EXPERIMENT = {
     "rounds": 40,
     "data": {"source": "digits", "clients": 8, "samples": 300},
-    "training": {"lr": 0.05, "momentum": 0.5},
+    "training": {"lr": 0.05, "epochs": 1, "momentum": 0.5},
     "participation": {"ratio": 0.5, "dropout": 0.1},
     "method": {"name": "fedper"},
 }

@@ -19,7 +19,7 @@ from fedtailor.runs import Interrupted, RoundReport, Watch, Workshop
 SETTINGS: dict[str, Any] = {
     "rounds": 6,
     "data": {"clients": 6, "samples": 300},
-    "training": {"lr": 0.05},
+    "training": {"lr": 0.05, "epochs": 1},
     "participation": {"ratio": 0.5, "dropout": 0.2},
     "method": {"name": "busy:Busy"},
     "engine": {"kind": "inline"},

@@ -22,7 +22,7 @@ def settings(method: str, **more: Any) -> dict[str, Any]:
         "rounds": 3,
         "method": {"name": method},
         "data": {"source": "digits", "clients": 7, "samples": 300, "partition": {"kind": "dirichlet", "alpha": 0.3}},
-        "training": {"lr": 0.05, "momentum": 0.5, "batch_size": 16},
+        "training": {"lr": 0.05, "epochs": 1, "momentum": 0.5, "batch_size": 16},
         "participation": {"ratio": 0.6, "dropout": 0.2},
         **more,
     }

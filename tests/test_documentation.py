@@ -1,0 +1,47 @@
+"""What the documentation shows works, and what it quotes was written by a command."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedtailor.methods import catalogue
+from fedtailor.views.pages import method_facts
+from fedtailor.views.publishing import methods_document
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_python_of_the_readme_and_of_runs_runs_in_order(tmp_path: Path) -> None:
+    code = [*blocks(ROOT / "README.md", "python"), *blocks(ROOT / "docs" / "runs.md", "python")]
+    assert len(code) >= 3
+    done = subprocess.run([sys.executable, "-c", "\n".join(code)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    known = subprocess.run([sys.executable, "-m", "fedtailor", "--help"], capture_output=True, text=True).stdout
+    used = set(re.findall(r"fedtailor (run|show|export|new|compare|resume|data|methods|[a-z]+)\b", text))
+    commands = {word for word in used if re.search(rf"^│ {word} ", known, re.MULTILINE)}
+    assert commands >= {"run", "show", "export", "new", "compare", "resume", "data", "methods"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_page_of_the_methods_is_what_the_command_writes() -> None:
+    page = methods_document([method_facts(kind) for kind in catalogue().values()])
+    assert (ROOT / "docs" / "methods.md").read_text(encoding="utf-8") == page, (
+        "write it again: fedtailor methods --markdown > docs/methods.md"
+    )
