@@ -1,6 +1,6 @@
 """The local training loop and evaluation."""
 
-from fedtailor.learning.loop import Batch, Objective, Score, Trace, descend, evaluate, outcomes, train
+from fedtailor.learning.loop import Batch, Objective, Score, Trace, descend, evaluate, features, outcomes, train
 from fedtailor.learning.settings import TrainingSettings
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "TrainingSettings",
     "descend",
     "evaluate",
+    "features",
     "outcomes",
     "train",
 ]

@@ -4,7 +4,7 @@ Images come and go as ``(samples, channels, height, width)`` tensors whose memor
 makes a convolution step 1.3 to 1.7 times faster on a CPU; shuffling gathers whole rows once per epoch.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -93,13 +93,15 @@ def train(
     correction: Mapping[str, Tensor] | None = None,
     objective: Objective | None = None,
     step: Callable[[Batch], Tensor] = descend,
+    until: Callable[[Sequence[float]], bool] | None = None,
 ) -> Trace:
     """Train one part of the network on (x, y) and leave the result in it.
 
     With ``pull > 0`` every gradient gets ``pull * (w - toward)``, the gradient of
     ``pull / 2 * |w - toward|^2``; with a ``correction`` it gets that as well (a control variate). Momentum and
     weight decay see both as part of the loss. ``objective(network, inputs, targets)`` replaces the run's loss,
-    ``step`` what is done with a mini-batch; it returns the loss to report.
+    ``step`` what is done with a mini-batch; it returns the loss to report. ``until`` is asked after every pass,
+    with the mean loss of each pass so far, whether that is enough.
 
     A frozen part stays exactly as it is, running statistics included; the features of a frozen body are
     computed once.
@@ -116,12 +118,13 @@ def train(
     _set_modes(network, trained, alone)
     forward: Callable[[Tensor], Tensor] = network.module
     if trained <= network.part("head") and objective is None and _cacheable(network):
-        x, forward = _frozen_features(network, x), network.classify
+        x, forward = features(network, x), network.classify
     loss_of = _Loss(forward, settings.loss) if objective is None else partial(objective, network)
     training = _Training(names, loss_of, settings, lr, toward if pull else None, pull, correction)
     joined = bool(network.statistics) and not alone
     total = torch.zeros((), device=x.device)
     taken = seen = 0
+    passes: list[float] = []
     with torch.random.fork_rng(devices=[]):
         # dropout draws from torch's global generator
         torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
@@ -130,8 +133,19 @@ def train(
             total += loss.detach() * len(targets)
             taken += 1
             seen += len(targets)
+            if until is not None and seen % len(x) == 0:
+                passes.append(float(total) / len(x) - sum(passes))
+                if until(passes):
+                    break
     module.eval()
     return Trace(taken, seen, float(total) / seen)
+
+
+def features(network: Network, x: Tensor) -> Tensor:
+    """The features of every sample in evaluation mode, without gradients; the network is left as it was."""
+    module = network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    with evaluating(module):
+        return torch.cat([network.features(inputs) for inputs in torch.split(x, CHUNK)])
 
 
 def outcomes(network: Network, x: Tensor, y: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
@@ -256,11 +270,6 @@ def _varies(module: nn.Module) -> bool:
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return not module.track_running_stats
     return isinstance(module, nn.RReLU) or (isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0)
-
-
-def _frozen_features(network: Network, x: Tensor) -> Tensor:
-    with torch.no_grad():
-        return torch.cat([network.features(inputs) for inputs in torch.split(x, CHUNK)])
 
 
 def _clipped(gradients: list[Tensor], largest: float) -> list[Tensor]:

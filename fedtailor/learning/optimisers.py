@@ -5,7 +5,7 @@ worker a second and a hundred megabytes; the mathematics is the same and tested 
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -45,6 +45,13 @@ class SGD:
             gradients = self.velocity
         torch._foreach_add_(self.parameters, gradients, alpha=-self.lr)
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"velocity": self.velocity}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        velocity = state["velocity"]
+        self.velocity = None if velocity is None else [stored.clone() for stored in velocity]
+
 
 class Adam:
     """Adam (Kingma and Ba, 2015) with betas 0.9 and 0.999, as in ``torch.optim.Adam``."""
@@ -67,3 +74,11 @@ class Adam:
         torch._foreach_div_(spread, (1 - 0.999**self.steps) ** 0.5)
         torch._foreach_add_(spread, 1e-8)
         torch._foreach_addcdiv_(self.parameters, self.first, spread, value=-self.lr / (1 - 0.9**self.steps))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"first": self.first, "second": self.second, "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.first = [stored.clone() for stored in state["first"]]
+        self.second = [stored.clone() for stored in state["second"]]
+        self.steps = state["steps"]

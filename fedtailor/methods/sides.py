@@ -1,13 +1,13 @@
 """The two sides of a federation as a method sees them: the server and one client."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from fedtailor.learning import Batch, Objective, Score, Trace, TrainingSettings, descend, evaluate, train
+from fedtailor.learning import Batch, Objective, Score, Trace, TrainingSettings, descend, evaluate, features, train
 from fedtailor.models import Network, Part
 from fedtailor.packing import pack, restore, unpack
 from fedtailor.payload import Payload
@@ -104,13 +104,14 @@ class Client:
         correction: Mapping[str, Tensor] | None = None,
         objective: Objective | None = None,
         step: Callable[[Batch], Tensor] = descend,
+        until: Callable[[Sequence[float]], bool] | None = None,
         rows: Tensor | None = None,
     ) -> Trace:
         """Train a part of the model on the client's data, by the run's settings unless said otherwise.
 
         Each call restarts the batch stream. A part is body, head, all, or names of tensors. ``toward`` and
         ``pull`` add a proximal term, ``correction`` a control variate; ``objective`` replaces the loss, ``step``
-        what is done with a mini-batch (see `fedtailor.learning.train`); ``rows`` chooses some of the samples.
+        what is done with a mini-batch, ``until`` when to stop (see `fedtailor.learning.train`); ``rows`` chooses some of the samples.
         """
         x, y = self.data("train") if rows is None else self._rows(rows)
         trace = train(
@@ -129,6 +130,7 @@ class Client:
             correction=correction,
             objective=objective,
             step=step,
+            until=until,
         )
         seen = self.trace.samples + trace.samples
         loss = self.trace.loss * self.trace.samples + trace.loss * trace.samples
@@ -146,6 +148,13 @@ class Client:
         network.load(weights)
         network.module.eval()
         return network
+
+    def features(self, network: Network | None = None) -> Tensor:
+        """The features of the training data, in evaluation mode, under the present body or that of a twin.
+
+        One flat row per sample.  # (samples, features)
+        """
+        return features(network or self.network, self.data("train")[0]).flatten(1)
 
     def _rows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         x, y = self.data("train")
@@ -205,6 +214,7 @@ class Server:
         shared: frozenset[str],
         memory: Memory,
         greedy: bool = False,
+        largest_cohort: int | None = None,
     ):
         self.network = network
         self.initial: Weights = network.weights()
@@ -214,6 +224,7 @@ class Server:
         self.shared = shared
         self.memory = memory
         self.greedy = greedy
+        self.largest_cohort = len(sizes) if largest_cohort is None else largest_cohort  # clients in a round, at most
         self.state: dict[str, Any] = {"model": select(self.initial, shared)}
 
     @property
@@ -248,7 +259,16 @@ class Server:
 
     def preview(self, start: Callable[["Server"], None]) -> "Server":
         """A copy that decides greedily and whose changes have no consequences."""
-        copy = Server(self.network, self.sizes, self.training, self.moment, self.shared, self.memory.preview(), True)
+        copy = Server(
+            self.network,
+            self.sizes,
+            self.training,
+            self.moment,
+            self.shared,
+            self.memory.preview(),
+            greedy=True,
+            largest_cohort=self.largest_cohort,
+        )
         copy.initial = self.initial
         start(copy)
         copy.restore(unpack(pack(self.state)))

@@ -401,7 +401,8 @@ class RoundLoop:
         moment = Moment(job.seed, 0, round, self.experiment.rounds)
         known = {int(key) for key in self.store.state_keys("memory")}
         memory = Memory(lambda client: self.store.state("memory", client), known)
-        server = Server(network, sizes, job.training, moment, self.shared, memory)
+        most = largest_cohort(self.experiment, self.clients)
+        server = Server(network, sizes, job.training, moment, self.shared, memory, largest_cohort=most)
         self.method.start_server(server)
         stored = {key: self.store.state("server", key) for key in self.store.state_keys("server")}
         if stored:
@@ -458,6 +459,15 @@ def choose_cohort(experiment: Experiment, clients: int, moment: Moment) -> list[
             ratio = ratio[0] + (ratio[1] - ratio[0]) * stream.random_sample()
         size = max(1, round(ratio * clients))
     return sorted(int(client) for client in stream.permutation(clients)[:size])
+
+
+def largest_cohort(experiment: Experiment, clients: int) -> int:
+    """The number of clients that a round has at most."""
+    settings = experiment.participation
+    if settings.clients is not None:
+        return min(settings.clients, clients)
+    highest = settings.ratio[1] if isinstance(settings.ratio, tuple) else settings.ratio
+    return max(1, round(highest * clients))
 
 
 def drop_outs(experiment: Experiment, cohort: Iterable[int], moment: Moment) -> list[int]:

@@ -23,7 +23,12 @@ def with_shuffled_test_labels(federation: Federation) -> Federation:
 def test_other_test_labels_change_test_metrics_only(method: str, tmp_path: Path) -> None:
     data = DataSettings.model_validate({"clients": 6, "samples": 300})
     real = build(data, 0, needs_validation=catalogue()[method].needs_validation)
-    settings = {"rounds": 3, "method": {"name": method}, "training": {"lr": 0.05, "epochs": 1}, "engine": {"kind": "inline"}}
+    settings = {
+        "rounds": 3,
+        "method": {"name": method},
+        "training": {"lr": 0.05, "epochs": 1},
+        "engine": {"kind": "inline"},
+    }
     fedtailor.run(settings, folder=tmp_path / "real", federation=real).close()
     fedtailor.run(settings, folder=tmp_path / "wrong", federation=with_shuffled_test_labels(real)).close()
     one, other = fingerprint(tmp_path / "real"), fingerprint(tmp_path / "wrong")
