@@ -98,7 +98,7 @@ def test_a_step_of_linear_regression_by_hand() -> None:
 
 def test_the_mean_over_a_batch_is_taken_by_hand() -> None:
     net = line()
-    settings = TrainingSettings(loss="squared-error", batch_size=2)
+    settings = TrainingSettings(epochs=1, loss="squared-error", batch_size=2)
     x, y = torch.tensor([[3.0, 1.0], [1.0, 0.0]]), torch.tensor([[1.0], [3.0]])  # errors 4 and -2
     trace = train(net, x, y, settings, torch_stream("b"), lr=0.1)
     gradient = [(4 * 3 - 2 * 1) / 2, 4 * 1 / 2]

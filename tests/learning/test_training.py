@@ -10,7 +10,7 @@ from fedtailor.learning import Trace, TrainingSettings, loop, train
 from fedtailor.models import Inputs, Network
 from fedtailor.streams import torch_stream
 
-SETTINGS = TrainingSettings(batch_size=8, momentum=0.5, weight_decay=0.01)
+SETTINGS = TrainingSettings(epochs=1, batch_size=8, momentum=0.5, weight_decay=0.01)
 
 
 def fit(net: Network, data: tuple[Tensor, Tensor], settings: TrainingSettings = SETTINGS, **more) -> Trace:
@@ -42,7 +42,7 @@ def slope() -> Network:
     return network(nn.Sequential(nn.Linear(1, 1)), ("0",), Inputs((1,), 1))
 
 
-REGRESSION = TrainingSettings(batch_size=4, loss="squared-error")
+REGRESSION = TrainingSettings(epochs=1, batch_size=4, loss="squared-error")
 
 
 def test_every_pass_sees_every_sample_once_in_another_order(monkeypatch) -> None:
