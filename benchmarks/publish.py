@@ -7,7 +7,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "results" / "benchmarks.md"
-BENCHMARKS = ("start", "speed", "memory")
+BENCHMARKS = ("start", "speed", "memory", "methods")
 
 
 def main() -> None:

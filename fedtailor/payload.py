@@ -37,6 +37,13 @@ class Payload:
             raise Rejected(f"{name} is a list where one number was expected")
         return value
 
+    def several(self, name: str) -> list[Number]:
+        """A list of numbers that must be there."""
+        value = self.numbers.get(name)
+        if not isinstance(value, list):
+            raise Rejected(f"{name} is {'one number' if name in self.numbers else 'missing'}, expected a list")
+        return value
+
     @property
     def nbytes(self) -> int:
         """Bytes on the wire: tensors, 8 for each number, the text of the config."""
@@ -60,7 +67,7 @@ class Payload:
 
 
 def check(payload: Payload, like: Mapping[str, Tensor]) -> None:
-    """Refuse what is not finite, and a ``model`` group that does not fit the network's tensors.
+    """Refuse what is not finite, and a group ``model`` or ``model/...`` that does not fit the network's tensors.
 
     Called at the border, before anyone uses the payload.
     """
@@ -72,8 +79,8 @@ def check(payload: Payload, like: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
             if not isinstance(tensor, Tensor):
                 raise Rejected(f"{group}/{name} is not a tensor")
-            if group == "model":
-                _check_fits(name, tensor, like)
+            if group.partition("/")[0] == "model":
+                _check_fits(f"{group}/{name}", tensor, like.get(name))
             if (tensor.is_floating_point() or tensor.is_complex()) and not torch.isfinite(tensor).all():
                 raise Rejected(f"{group}/{name} holds values that are not finite")
     for name, value in payload.numbers.items():
@@ -82,11 +89,8 @@ def check(payload: Payload, like: Mapping[str, Tensor]) -> None:
                 raise Rejected(f"the number {name} is {number}")
 
 
-def _check_fits(name: str, tensor: Tensor, like: Mapping[str, Tensor]) -> None:
-    if name not in like:
-        raise Rejected(f"model/{name} is no tensor of this network")
-    if tensor.shape != like[name].shape or tensor.dtype != like[name].dtype:
-        raise Rejected(
-            f"model/{name} is {tensor.dtype} {tuple(tensor.shape)}, "
-            f"expected {like[name].dtype} {tuple(like[name].shape)}"
-        )
+def _check_fits(where: str, tensor: Tensor, like: Tensor | None) -> None:
+    if like is None:
+        raise Rejected(f"{where} is no tensor of this network")
+    if tensor.shape != like.shape or tensor.dtype != like.dtype:
+        raise Rejected(f"{where} is {tensor.dtype} {tuple(tensor.shape)}, expected {like.dtype} {tuple(like.shape)}")

@@ -1,5 +1,6 @@
 """Arithmetic on named tensors. Every function returns new tensors and changes none."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -30,6 +31,11 @@ def select(weights: Mapping[str, Tensor], names: Collection[str]) -> Weights:
     return {name: tensor for name, tensor in weights.items() if name in names}
 
 
+def learned(weights: Mapping[str, Tensor], statistics: Collection[str]) -> Weights:
+    """The tensors that gradients move: no counters, and none of these running statistics."""
+    return {name: tensor for name, tensor in weights.items() if tensor.is_floating_point() and name not in statistics}
+
+
 def delta(after: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> Weights:
     """``after - before``, for the names of ``after``."""
     return {name: tensor - before[name] for name, tensor in after.items()}
@@ -38,6 +44,53 @@ def delta(after: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> Weights:
 def clone(weights: Mapping[str, Tensor]) -> Weights:
     """A snapshot that later changes of the original do not touch."""
     return {name: tensor.detach().clone() for name, tensor in weights.items()}
+
+
+def dot(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
+    """The inner product over the names of ``one``, without counters."""
+    pairs = [(tensor, other[name]) for name, tensor in one.items() if tensor.is_floating_point()]
+    return sum(float(torch.dot(a.flatten(), b.flatten())) for a, b in pairs)
+
+
+def norm(weights: Mapping[str, Tensor]) -> float:
+    """The length of all tensors as one vector, without counters."""
+    floats = [tensor for tensor in weights.values() if tensor.is_floating_point()]
+    return math.hypot(*(float(length) for length in torch._foreach_norm(floats))) if floats else 0.0
+
+
+def cosine(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
+    """The cosine of the angle between two models; 0 if one of them is nothing but zeros."""
+    lengths = norm(one) * norm(other)
+    return max(-1.0, min(1.0, dot(one, other) / lengths)) if lengths > 0 else 0.0
+
+
+class Sum:
+    """A weighted sum that takes its models one at a time, so that only one must be in memory."""
+
+    def __init__(self) -> None:
+        self._totals: Weights = {}
+        self._counters: dict[str, torch.dtype] = {}
+
+    def add(self, model: Mapping[str, Tensor], share: float | Mapping[str, float]) -> None:
+        """Add a model times its share, or times a share for each tensor; the order is part of the exact result."""
+        for name, tensor in model.items():
+            amount = share[name] if isinstance(share, Mapping) else share
+            if not tensor.is_floating_point():
+                self._counters[name] = tensor.dtype
+                tensor = tensor.double()
+            if name not in self._totals:
+                self._totals[name] = tensor * amount
+            elif amount:
+                self._totals[name].add_(tensor, alpha=amount)
+
+    def total(self) -> Weights:
+        """The sum so far; counters are rounded."""
+        exact = {
+            name: total.round().to(self._counters[name])
+            for name, total in self._totals.items()
+            if name in self._counters
+        }
+        return {**clone(self._totals), **exact}
 
 
 def nbytes(weights: Mapping[str, Tensor]) -> int:

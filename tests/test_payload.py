@@ -90,6 +90,16 @@ def test_a_model_with_a_tensor_the_network_does_not_have_is_refused() -> None:
         check(payload(extra=torch.zeros(1)), LIKE)
 
 
+def test_groups_under_model_are_checked_like_the_model_and_other_groups_are_not() -> None:
+    name, tensor = next(iter(LIKE.items()))
+    wrong = {name: torch.zeros(tensor.numel() + 1)}
+    check(Payload({"peer/7": wrong}), LIKE)
+    with pytest.raises(Rejected, match=f"model/control/{name} is .* expected"):
+        check(Payload({"model/control": wrong}), LIKE)
+    with pytest.raises(Rejected, match="model/control/nobody is no tensor"):
+        check(Payload({"model/control": {"nobody": tensor}}), LIKE)
+
+
 @pytest.mark.parametrize(
     "tree",
     [
@@ -116,3 +126,12 @@ def test_bytes_that_hold_something_else_are_refused_by_the_border_and_not_by_a_c
 def test_damaged_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(Rejected, match="not a payload"):
         Payload.unpack(data)
+
+
+def test_a_list_of_numbers_is_asked_for_by_name() -> None:
+    sent = Payload(numbers={"samples": 5, "losses": [0.5, 1.0]})
+    assert sent.several("losses") == [0.5, 1.0]
+    with pytest.raises(Rejected, match="samples is one number"):
+        sent.several("samples")
+    with pytest.raises(Rejected, match="peers is missing"):
+        sent.several("peers")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedtailor.weights import clone, delta, mean, nbytes, select
+from fedtailor.weights import Sum, clone, cosine, delta, dot, learned, mean, nbytes, norm, select
 
 
 def model(first: float, second: float, count: int) -> dict[str, torch.Tensor]:
@@ -78,6 +78,11 @@ def test_select_keeps_the_order_of_the_weights() -> None:
     assert list(select(weights, ["b", "c", "unknown"])) == ["c", "b"]
 
 
+def test_what_is_learned_has_neither_counters_nor_running_statistics() -> None:
+    weights = {"w": torch.zeros(1), "mean": torch.zeros(1), "count": torch.tensor(1)}
+    assert list(learned(weights, {"mean"})) == ["w"]
+
+
 def test_a_clone_forgets_gradients() -> None:
     weights = {"w": torch.nn.Parameter(torch.ones(2))}
     assert not clone(weights)["w"].requires_grad
@@ -93,3 +98,40 @@ def test_bytes_are_counted_by_type_and_number() -> None:
     }
     assert nbytes(weights) == 48 + 10 + 8 + 0 + 8
     assert nbytes({}) == 0
+
+
+def test_inner_products_and_lengths_leave_counters_out() -> None:
+    a, b = model(3.0, 4.0, 100), model(4.0, -3.0, 100)
+    assert norm(a) == pytest.approx(5.0)
+    assert dot(a, b) == 0.0
+    assert dot(a, {**b, "other": torch.ones(1)}) == 0.0
+    assert norm({"n": torch.tensor(7)}) == norm({}) == 0.0
+
+
+def test_the_cosine_does_not_depend_on_lengths() -> None:
+    a, b = model(1.0, 0.0, 1), model(1.0, 1.0, 9)
+    assert cosine(a, b) == pytest.approx(0.5**0.5)
+    assert cosine({"w": a["w"] * 1e-3}, {"w": b["w"] * 1e3}) == pytest.approx(0.5**0.5)
+    assert cosine(a, {"w": -a["w"]}) == -1.0
+    assert cosine(a, {"w": torch.zeros(2)}) == 0.0
+
+
+def test_a_sum_takes_models_one_by_one_with_a_share_for_each_tensor() -> None:
+    total = Sum()
+    total.add(model(1.0, 2.0, 3), 0.5)
+    total.add(model(10.0, 20.0, 4), {"w": 0.1, "n": 0.5})
+    result = total.total()
+    assert result["w"].tolist() == pytest.approx([1.5, 3.0])
+    assert result["n"].dtype == torch.int64
+    assert result["n"].item() == 4  # 1.5 + 2 = 3.5, to even
+    result["w"].fill_(9.0)
+    assert total.total()["w"].tolist() == pytest.approx([1.5, 3.0])
+    assert Sum().total() == {}
+
+
+def test_a_sum_changes_no_model_it_was_given() -> None:
+    one, total = model(1.0, 2.0, 3), Sum()
+    total.add(one, 1.0)
+    total.add(one, 1.0)
+    assert one["w"].tolist() == [1.0, 2.0]
+    assert total.total()["w"].tolist() == [2.0, 4.0]

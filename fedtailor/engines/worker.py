@@ -91,15 +91,18 @@ class Worker:
         client = self._client(task)
         payload = Payload.unpack(task.payload)
         check(payload, self.initial)
+        client.payload = payload
         self.method.receive(client, payload)
         client.received = client.weights()
         return client
 
     def _train(self, client: Client) -> None:
         self.method.fit(client)
-        for name, tensor in client.weights().items():
-            if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-                raise Rejected(f"{name} is not finite after training (is the learning rate too high?)")
+        private = [weights for weights in client.state.values() if isinstance(weights, dict)]
+        for weights in (client.weights(), *private):
+            for name, tensor in weights.items():
+                if isinstance(tensor, Tensor) and not torch.isfinite(tensor).all():
+                    raise Rejected(f"{name} is not finite after training (is the learning rate too high?)")
 
     def _client(self, task: Task) -> Client:
         """The client as it was when its last task was accepted, or new."""

@@ -1,6 +1,7 @@
 """The local training loop and evaluation."""
 
 from fedtailor.learning.loop import Batch, Objective, Score, Trace, descend, evaluate, features, outcomes, train
+from fedtailor.learning.optimisers import optimiser, reach
 from fedtailor.learning.settings import TrainingSettings
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "descend",
     "evaluate",
     "features",
+    "optimiser",
     "outcomes",
+    "reach",
     "train",
 ]

@@ -24,6 +24,21 @@ def optimiser(settings: TrainingSettings, parameters: Sequence[Tensor], lr: floa
     return SGD(parameters, lr, settings.momentum, settings.weight_decay)
 
 
+def reach(settings: TrainingSettings, steps: int, pull: float = 0.0) -> float:
+    """How far so many steps of SGD go along a constant gradient, in learning rates.
+
+    It is the sum of the factors with which the gradients of the steps enter the whole move: the number of steps
+    for plain SGD, more with momentum, less with a pull towards the start (learning rate times strength).
+    Adam's moves are not sums of gradients; its steps are counted.
+    """
+    momentum = settings.momentum if settings.optimiser == "sgd" else 0.0
+    place = velocity = 0.0
+    for _ in range(steps):
+        velocity = momentum * velocity + 1 - pull * place
+        place += velocity
+    return place
+
+
 class SGD:
     """Stochastic gradient descent with heavy-ball momentum, as in ``torch.optim.SGD``."""
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from fedtailor.learning import TrainingSettings
 from fedtailor.methods.sides import Client, Replies, Server
 from fedtailor.models import Network, Part
 from fedtailor.payload import Payload
@@ -85,6 +86,10 @@ class Method(BaseModel):
 
     def inert(self) -> str | None:
         """A sentence when the settings switch the method's own idea off."""
+        return None
+
+    def misfit(self, training: TrainingSettings) -> str | None:
+        """A sentence when the run's training settings break what the method rests on."""
         return None
 
     def passes(self, epochs: int) -> float:

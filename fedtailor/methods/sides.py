@@ -54,6 +54,7 @@ class Client:
         self.shared = shared  # names of the tensors that travel
         self.greedy = greedy  # whether decisions are final, not exploratory
         self.state: dict[str, Any] = {}
+        self.payload = Payload()  # what the server sent in this task
         self.received: Weights = {}  # the whole model between receive and fit
         self.trace = Trace()  # of all trainings in this task
         self._data = data
@@ -111,7 +112,8 @@ class Client:
 
         Each call restarts the batch stream. A part is body, head, all, or names of tensors. ``toward`` and
         ``pull`` add a proximal term, ``correction`` a control variate; ``objective`` replaces the loss, ``step``
-        what is done with a mini-batch, ``until`` when to stop (see `fedtailor.learning.train`); ``rows`` chooses some of the samples.
+        what is done with a mini-batch, ``until`` when to stop (see `fedtailor.learning.train`); ``rows`` chooses
+        some of the samples.
         """
         x, y = self.data("train") if rows is None else self._rows(rows)
         trace = train(
@@ -149,12 +151,12 @@ class Client:
         network.module.eval()
         return network
 
-    def features(self, network: Network | None = None) -> Tensor:
-        """The features of the training data, in evaluation mode, under the present body or that of a twin.
+    def features(self, network: Network | None = None, batch_statistics: bool = False) -> Tensor:
+        """The features of the training data under the present body, or that of a twin, as flat rows.
 
-        One flat row per sample.  # (samples, features)
+        In evaluation mode, or with ``batch_statistics`` normalised as in training.  # (samples, features)
         """
-        return features(network or self.network, self.data("train")[0]).flatten(1)
+        return features(network or self.network, self.data("train")[0], batch_statistics).flatten(1)
 
     def _rows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         x, y = self.data("train")
@@ -179,9 +181,15 @@ class Memory(Mapping[int, dict[str, Any]]):
     def __getitem__(self, client: int) -> dict[str, Any]:
         """The client's row to read and change; empty at first."""
         if client not in self.loaded:
-            data = self._fetch(client) if client in self._known else None
-            self.loaded[client] = {} if data is None else unpack(data)
+            self.loaded[client] = self.peek(client)
         return self.loaded[client]
+
+    def peek(self, client: int) -> dict[str, Any]:
+        """The client's row to look at only: it is not kept, so that going through many rows takes the memory of one."""
+        if client in self.loaded:
+            return self.loaded[client]
+        data = self._fetch(client) if client in self._known else None
+        return {} if data is None else unpack(data)
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self._known | {client for client, row in self.loaded.items() if row}))
@@ -199,7 +207,7 @@ class Memory(Mapping[int, dict[str, Any]]):
 
     def preview(self) -> "Memory":
         """The same rows, to be changed without consequences."""
-        return Memory(lambda client: pack(self[client]), set(self))
+        return Memory(lambda client: pack(self.peek(client)), set(self))
 
 
 class Server:

@@ -97,8 +97,8 @@ class RoundLoop:
     def personal_model(self, client: int) -> Weights:
         """The model this client would deploy now: it receives and trains once more."""
         server = self._preview_server(self.experiment.rounds + 1)
-        payload = self._payloads_for([client], server)[client].pack()
-        task = self._later("final", client, payload, server.moment, greedy=True, want_model=True)
+        payload = self._payloads_for([client], server)[client]
+        task = self._later("final", client, payload, _Packed(), server.moment, greedy=True, want_model=True)
         (result,) = self._execute([task])
         if result.failure is not None or result.reply is None:
             raise UserError(f"client {client} has no model to export: {result.failure}")
@@ -147,12 +147,14 @@ class RoundLoop:
                 continue
             if client in dropped:
                 work.fail(client, "dropped out")
+                if "received" in measured and client not in together:
+                    alone = [*alone, (client, payloads[client])]
                 continue
             measure = tuple(sorted((measured - {"received"} if client in together else measured) - {"global"}))
-            tasks.append(self._later("fit", client, packed.of(payloads[client]), moment, work, measure=measure))
+            tasks.append(self._later("fit", client, payloads[client], packed, moment, work, measure=measure))
         fits = len(tasks)
         for client, payload in alone:
-            tasks.append(self._later("preview", client, packed.of(payload), moment, greedy=True))
+            tasks.append(self._later("preview", client, payload, packed, moment, greedy=True))
         answers: dict[int, Payload] = {}
         for result in self._execute(tasks):
             for model, score in result.scores.items():
@@ -218,7 +220,7 @@ class RoundLoop:
                 if not preview:
                     self._count(work, client, down=payload.nbytes)
                 more = {"question": ask.name, "greedy": server.greedy}
-                tasks.append(self._later("ask", client, packed.of(payload), server.moment, work, **more))
+                tasks.append(self._later("ask", client, payload, packed, server.moment, work, **more))
         answers: dict[int, Payload] = {}
         for result in self._execute(tasks):
             if (reply := self._accept(result, work)) is not None:
@@ -327,7 +329,7 @@ class RoundLoop:
             portion = missing[start : start + FINAL_TOGETHER]
             events = []
             tasks = [
-                self._later("final", client, packed.of(payloads[client]), server.moment, greedy=True)
+                self._later("final", client, payloads[client], packed, server.moment, greedy=True)
                 for client in portion
                 if client in payloads
             ]
@@ -414,15 +416,22 @@ class RoundLoop:
         return 1 if last is None else int(last) + 1
 
     def _later(
-        self, kind: Any, client: int, payload: bytes, moment: Moment, work: _Round | None = None, **more: Any
+        self,
+        kind: Any,
+        client: int,
+        payload: Payload,
+        packed: "_Packed",
+        moment: Moment,
+        work: _Round | None = None,
+        **more: Any,
     ) -> Callable[[int], Task]:
-        """A task whose client state is read only when its turn comes."""
+        """A task whose payload is packed, and whose client state is read, only when its turn comes."""
 
         def make(index: int) -> Task:
             state = work.states.get(client) if work is not None else None
             if state is None and client in self.stateful:
                 state = self.store.state("client", client)
-            return Task(kind, index, moment, client, payload, state, **more)
+            return Task(kind, index, moment, client, packed.of(payload), state, **more)
 
         return make
 
@@ -483,15 +492,19 @@ def drop_outs(experiment: Experiment, cohort: Iterable[int], moment: Moment) -> 
 
 
 class _Packed:
-    """Payloads as bytes, each object packed once."""
+    """Payloads as bytes. One that several clients get is packed once; of those of one client only a few are kept."""
+
+    KEPT = 4
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Payload, bytes]] = {}
 
     def of(self, payload: Payload) -> bytes:
-        if id(payload) not in self._known:
-            self._known[id(payload)] = (payload, payload.pack())  # keeps the payload, so that its id stays its own
-        return self._known[id(payload)][1]
+        found = self._known.pop(id(payload), None) or (payload, payload.pack())
+        self._known[id(payload)] = found  # keeps the payload too, so that its id stays its own
+        if len(self._known) > self.KEPT:
+            self._known.pop(next(iter(self._known)))
+        return found[1]
 
 
 def _cut(clients: Sequence[int], sizes: Any) -> list[tuple[int, ...]]:

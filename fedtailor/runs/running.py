@@ -204,8 +204,9 @@ def _go_on(
     scripts: Mapping[str, Script] | None,
 ) -> Run:
     with Store(place, write=True) as store:
-        if warning := settings.method.inert():
-            watch.warning(f"{settings.method.name}: {warning}")
+        for warning in (settings.method.inert(), settings.method.misfit(settings.training)):
+            if warning:
+                watch.warning(f"{settings.method.name}: {warning}")
         if (known := store.meta("environment")) != environment():
             watch.warning(f"this run began with {_differences(known)}: its last digits may differ from here on")
         engine = shop.engine_for(settings)

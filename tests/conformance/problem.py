@@ -70,6 +70,12 @@ class Played:
         assert data is not None
         return float(unpack(data)["private"][name])
 
+    def state(self, client: int) -> Any:
+        """What a client keeps besides the private part of its model."""
+        data = self.store.state("client", client)
+        assert data is not None
+        return unpack(data)["state"]
+
     def personal(self, client: int, name: str) -> float:
         """A scalar of the model the client would deploy."""
         return float(self.loop.personal_model(client)[name])
@@ -88,17 +94,21 @@ def play(
     rounds: int = 2,
     lr: float = 0.5,
     epochs: int = 1,
+    batch_size: int = 1000,
+    participation: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Played:
-    """Run a method inline on a small problem with full batches."""
-    training = TrainingSettings(lr=lr, epochs=epochs, batch_size=1000, loss="squared-error", **settings)
+    """Run a method inline on a small problem, with full batches unless said otherwise."""
+    training = TrainingSettings(lr=lr, epochs=epochs, batch_size=batch_size, loss="squared-error", **settings)
     job = Job(method, ModelSettings(name=model), training, 0, federation)
     folder.mkdir()
     Store.create(folder, {})
     store = Store(folder, write=True)
     engine = Inline()
     engine.start(job)
-    made = experiment({"rounds": rounds}).model_copy(update={"method": method, "training": training})
+    made = experiment({"rounds": rounds, "participation": participation or {}}).model_copy(
+        update={"method": method, "training": training}
+    )
     loop = RoundLoop(made, job, engine, store, Watch())
     assert loop.run()
     return Played(loop, store)

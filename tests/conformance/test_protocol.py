@@ -1,6 +1,7 @@
 """What every method must withstand. A method enters by being in the catalogue."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fedtailor.data import DataSettings, build
 from fedtailor.engines import Job, Task
 from fedtailor.engines.worker import Worker
 from fedtailor.learning import TrainingSettings
-from fedtailor.methods import Client, Method, Moment, Payload, catalogue
+from fedtailor.methods import Client, Memory, Method, Moment, Payload, Server, catalogue
 from fedtailor.models import ModelSettings
 from fedtailor.packing import unpack
 
@@ -74,8 +75,19 @@ def test_every_method_copes(method: str, circumstances: dict[str, Any], tmp_path
 
 
 def job(method: Method) -> Job:
-    federation = build(DataSettings.model_validate({"clients": 4, "samples": 200}), 0)
+    data = DataSettings.model_validate({"clients": 4, "samples": 200})
+    federation = build(data, 0, needs_validation=method.needs_validation)
     return Job(method, ModelSettings(), TrainingSettings(lr=0.05, epochs=1), 0, federation)
+
+
+def first_payload(made: Job, worker: Worker) -> Payload:
+    """What client 2 receives in the first round; of a method that asks its clients first, the shared part."""
+    sizes = tuple(int(size) for size in made.federation.train.sizes)
+    moment, memory = Moment(0, round=1, rounds=3), Memory(lambda client: None, set())
+    server = Server(worker.network, sizes, made.training, moment, worker.shared, memory)
+    made.method.start_server(server)
+    prepared = made.method.prepare(server, range(len(sizes)))
+    return prepared[2] if isinstance(prepared, Mapping) else Payload({"model": server.weights})
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -83,7 +95,7 @@ def test_nothing_leaks_from_one_client_to_the_next(method: str, tmp_path: Path) 
     """The same payload, state and stream give the same bytes, whatever ran before in that worker."""
     made = job(catalogue()[method]())
     fresh, used = Worker(made), Worker(made)
-    payload = Payload({"model": {n: t for n, t in fresh.initial.items() if n in fresh.shared}}).pack()
+    payload = first_payload(made, fresh).pack()
 
     def fit(worker: Worker, client: int) -> Any:
         moment = Moment(0, round=1, rounds=3)

@@ -9,6 +9,7 @@ from torch import nn
 from fedtailor.learning import TrainingSettings, train
 from fedtailor.learning.optimisers import SGD, Adam, optimiser
 from fedtailor.models import Inputs, Network
+from fedtailor.packing import pack, unpack
 from fedtailor.streams import torch_stream
 
 OURS = {
@@ -78,6 +79,25 @@ def test_an_optimiser_does_not_change_the_gradients_it_is_given() -> None:
         one = made([torch.zeros(2), torch.ones(2)], lr=0.1, weight_decay=0.5)
         one.step([gradient, gradient])
         assert gradient.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("made", [SGD, Adam])
+def test_an_optimiser_that_is_restored_goes_on_to_the_bit(made: type) -> None:
+    def steps(one: SGD | Adam, first: int, last: int) -> None:
+        for step in range(first, last):
+            one.step([torch.randn(3, generator=torch_stream(step))])
+
+    more = {"momentum": 0.9} if made is SGD else {}
+    whole, begun = torch.ones(3), torch.ones(3)
+    steps(made([whole], lr=0.1, **more), 0, 6)
+    before = made([begun], lr=0.1, **more)
+    steps(before, 0, 3)
+    after, forgetful = made([begun], lr=0.1, **more), begun.clone()
+    after.load_state_dict(unpack(pack(before)).state)
+    steps(made([forgetful], lr=0.1, **more), 3, 6)
+    steps(after, 3, 6)
+    assert torch.equal(begun, whole)
+    assert not torch.equal(forgetful, whole)
 
 
 # One step by hand: y = w x with w = (1, 2), x = (3, 1), target 1: the error is 4, the gradient 4 * (3, 1).

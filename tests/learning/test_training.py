@@ -6,7 +6,7 @@ import torch
 from problems import FLAT, cnn, images, network, normalised, vectors, with_dropout
 from torch import Tensor, nn
 
-from fedtailor.learning import Trace, TrainingSettings, loop, train
+from fedtailor.learning import Trace, TrainingSettings, features, loop, train
 from fedtailor.models import Inputs, Network
 from fedtailor.streams import torch_stream
 
@@ -297,3 +297,43 @@ def test_weights_leave_the_network_contiguous_after_a_channels_last_training() -
     net = cnn()
     fit(net, images(10))
     assert all(tensor.is_contiguous() for tensor in net.weights().values())
+
+
+def test_a_training_ends_when_it_is_told_that_it_is_enough_after_whole_passes() -> None:
+    asked: list[list[float]] = []
+
+    def until(losses) -> bool:
+        asked.append(list(losses))
+        return len(losses) == 3
+
+    net, plain = cnn(), cnn()
+    trace = fit(net, images(20), epochs=9, until=until)
+    assert (trace.steps, trace.samples) == (9, 60)
+    assert [len(losses) for losses in asked] == [1, 2, 3]
+    assert trace.loss == pytest.approx(sum(asked[-1]) / 3)
+    assert asked[0][0] == pytest.approx(fit(cnn(), images(20), epochs=1).loss)
+    fit(plain, images(20), epochs=3)
+    assert same(net.weights(), plain.weights())
+
+
+def test_features_leave_the_network_as_it_was() -> None:
+    net, (x, _) = normalised(), vectors(150)
+    fit(net, vectors(20))
+    before = net.weights()
+    net.module.train()
+    plain, batched = features(net, x), features(net, x, batch_statistics=True)
+    assert net.module.training
+    assert net.module[1].training
+    assert same(net.weights(), before)
+    assert not torch.allclose(plain, batched)
+    net.module.eval()
+    with torch.no_grad():
+        assert torch.allclose(plain, net.features(x))
+        net.module.train()
+        halves = torch.cat([net.features(half) for half in torch.tensor_split(x, 2)])  # 75 samples each
+    assert torch.allclose(batched, halves)
+
+
+def test_batch_statistics_of_a_single_sample_are_the_running_ones() -> None:
+    net, (x, _) = normalised(), vectors(1)
+    assert torch.equal(features(net, x), features(net, x, batch_statistics=True))

@@ -1,0 +1,167 @@
+"""Deep deterministic policy gradient (Lillicrap et al., 2015) over slots, of which some may be empty."""
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedtailor.agents.actions import Action
+from fedtailor.agents.networks import MLP
+from fedtailor.agents.replay import Replay
+from fedtailor.learning.optimisers import Adam
+
+
+@dataclass(frozen=True)
+class DDPGSettings:
+    """The numbers of the algorithm."""
+
+    hidden: tuple[int, ...] = (256, 256)  # units of the hidden layers of actor and critic
+    actor_lr: float = 1e-3
+    critic_lr: float = 1e-3
+    noise: float = 0.03  # standard deviation of the exploration noise on the logits
+    batch: int = 32  # transitions in one step of learning
+    capacity: int = 100_000  # transitions in the replay
+    discount: float | None = None  # of the next value; None: every decision is an episode of its own
+    polyak: float = 0.96  # what target networks keep of themselves in a step
+
+
+class DDPG:
+    """An actor mu(s) that is led uphill by a critic Q(s, a).
+
+    A state is a row of features for every slot; with a mask of the present slots, any number of them up to
+    ``slots`` will do. With single-step episodes (``discount`` None) the critic's target is the reward itself, so
+    there are no target networks. With a discount, the states that are observed one after another form a chain,
+    and the target is r + discount * Q'(s', mu'(s')) with target networks mu' and Q'.
+    """
+
+    def __init__(self, slots: int, features: int, action: Action, settings: DDPGSettings, stream: torch.Generator):
+        self.slots, self.action, self.settings = slots, action, settings
+        observed, acted = slots * (features + 1), slots * action.outputs  # a slot's features and its mask
+        self.actor = MLP(observed, settings.hidden, acted, stream)
+        self.critic = MLP(observed + acted, settings.hidden, 1, stream)
+        self.networks = {"actor": self.actor, "critic": self.critic}
+        if settings.discount is not None:
+            self.networks |= {"target_actor": deepcopy(self.actor), "target_critic": deepcopy(self.critic)}
+        self.actor_optimiser = Adam(self.actor.parameters, settings.actor_lr)
+        self.critic_optimiser = Adam(self.critic.parameters, settings.critic_lr)
+        self.replay = Replay(settings.capacity)
+        self.steps = 0  # of learning
+        self._pending: dict[str, Tensor] | None = None  # a transition whose next state is not known yet
+
+    # Act
+
+    def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
+        """The action in a state (slots, features); with a stream, exploring, without, greedy."""
+        mask = self._present(mask)
+        with torch.no_grad():
+            logits = self._logits(self.actor, state, mask)
+            if stream is not None:
+                logits = logits + self.settings.noise * torch.randn(logits.shape, generator=stream)
+            return self.action(logits, mask)
+
+    # Observe
+
+    def observe(
+        self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
+    ) -> None:
+        """Remember what an action brought; with a discount, in the order of time, ``done`` ending an episode."""
+        mask = self._present(mask)
+        here = {"state": _only(state, mask), "mask": mask.clone()}
+        made = {**here, "action": action.clone(), "reward": torch.tensor(float(reward))}
+        if self.settings.discount is None:
+            self.replay.push(**made)
+            return
+        self._complete(here, done=False)
+        self._pending = made
+        if done:
+            self._complete(here, done=True)
+
+    def _complete(self, following: dict[str, Tensor], done: bool) -> None:
+        """The transition that waited for its next state has it now."""
+        if self._pending is not None:
+            following = {f"next_{name}": value for name, value in following.items()}
+            self.replay.push(**self._pending, **following, done=torch.tensor(float(done)))
+        self._pending = None
+
+    # Learn
+
+    def learn(self, stream: torch.Generator) -> None:
+        """One step on a batch from the replay; nothing while it is empty."""
+        if not len(self.replay):
+            return
+        batch = self.replay.sample(self.settings.batch, stream)
+        state, mask = batch["state"], batch["mask"]
+        target = self.target(batch)
+        error = F.mse_loss(self._value(self.critic, state, mask, batch["action"]), target)
+        self.critic_optimiser.step(list(torch.autograd.grad(error, self.critic.parameters)))
+        action = self.action(self._logits(self.actor, state, mask), mask)
+        loss = -self._value(self.critic, state, mask, action).mean()
+        self.actor_optimiser.step(list(torch.autograd.grad(loss, self.actor.parameters)))
+        if self.settings.discount is not None:
+            self.networks["target_actor"].approach(self.actor, self.settings.polyak)
+            self.networks["target_critic"].approach(self.critic, self.settings.polyak)
+        self.steps += 1
+
+    def target(self, batch: dict[str, Tensor]) -> Tensor:
+        """What the critic should say of each transition.  # (batch,)"""
+        if self.settings.discount is None:
+            return batch["reward"]
+        with torch.no_grad():
+            state, mask = batch["next_state"], batch["next_mask"]
+            action = self.action(self._logits(self.networks["target_actor"], state, mask), mask)
+            following = self._value(self.networks["target_critic"], state, mask, action)
+            return batch["reward"] + self.settings.discount * (1 - batch["done"]) * following
+
+    def value(self, state: Tensor, action: Tensor, mask: Tensor | None = None) -> float:
+        """What the critic expects of an action in a state."""
+        with torch.no_grad():
+            return float(self._value(self.critic, state[None], self._present(mask)[None], action[None]))
+
+    # Keep
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything learned and remembered."""
+        return {
+            "networks": {name: network.state_dict() for name, network in self.networks.items()},
+            "actor_optimiser": self.actor_optimiser.state_dict(),
+            "critic_optimiser": self.critic_optimiser.state_dict(),
+            "replay": self.replay.state_dict(),
+            "pending": self._pending,
+            "steps": self.steps,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, network in self.networks.items():
+            network.load_state_dict(state["networks"][name])
+        self.actor_optimiser.load_state_dict(state["actor_optimiser"])
+        self.critic_optimiser.load_state_dict(state["critic_optimiser"])
+        self.replay.load_state_dict(state["replay"])
+        self._pending = state["pending"]
+        self.steps = state["steps"]
+
+    # Inside
+
+    def _present(self, mask: Tensor | None) -> Tensor:
+        mask = torch.ones(self.slots, dtype=torch.bool) if mask is None else mask
+        if mask.shape != (self.slots,) or not mask.any():
+            raise ValueError(f"the mask {mask.tolist()} must name at least one of {self.slots} slots")
+        return mask
+
+    def _logits(self, actor: MLP, state: Tensor, mask: Tensor) -> Tensor:
+        return actor(_seen(state, mask)).reshape(*mask.shape, self.action.outputs)  # (..., slots, outputs)
+
+    def _value(self, critic: MLP, state: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        return critic(torch.cat([_seen(state, mask), action.flatten(1)], -1)).squeeze(-1)  # (batch,)
+
+
+def _only(state: Tensor, mask: Tensor) -> Tensor:
+    """The state with zeros in empty slots."""
+    return state.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+
+def _seen(state: Tensor, mask: Tensor) -> Tensor:
+    """What a network sees of a state: the features, and which slots are present.  # (..., slots * (features + 1))"""
+    return torch.cat([_only(state, mask).flatten(-2), mask.to(state.dtype)], -1)

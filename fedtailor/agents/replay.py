@@ -1,0 +1,47 @@
+"""The memory of an agent."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Replay:
+    """The latest ``capacity`` transitions. A transition is a set of named tensors, the same names and shapes always."""
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self._rows: dict[str, Tensor] = {}  # (room, ...); grows with what is kept
+        self._kept = 0
+        self._next = 0  # where the next transition goes; past the end it replaces the oldest
+
+    def __len__(self) -> int:
+        return self._kept
+
+    def push(self, **transition: Tensor) -> None:
+        self._make_room(transition)
+        for name, value in transition.items():
+            self._rows[name][self._next] = value
+        self._kept = max(self._kept, self._next + 1)
+        self._next = (self._next + 1) % self.capacity
+
+    def sample(self, size: int, stream: torch.Generator) -> dict[str, Tensor]:
+        """``size`` transitions, drawn evenly and independently."""
+        chosen = torch.randint(self._kept, (size,), generator=stream)
+        return {name: rows[chosen] for name, rows in self._rows.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rows": {name: rows[: self._kept] for name, rows in self._rows.items()}, "next": self._next}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._rows = {name: rows.clone() for name, rows in state["rows"].items()}
+        self._kept = max((len(rows) for rows in self._rows.values()), default=0)
+        self._next = state["next"]
+
+    def _make_room(self, transition: dict[str, Tensor]) -> None:
+        for name, value in transition.items():
+            rows = self._rows.get(name, torch.zeros(0, *value.shape, dtype=value.dtype))
+            if self._next >= len(rows):
+                more = min(max(len(rows), 64), self.capacity - len(rows))
+                rows = torch.cat([rows, torch.zeros(more, *value.shape, dtype=value.dtype)])
+            self._rows[name] = rows

@@ -1,0 +1,104 @@
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedtailor.learning import Batch, optimiser
+from fedtailor.methods.base import Card, Method
+from fedtailor.methods.sides import Client
+from fedtailor.weights import Weights, mean, select
+
+
+class APFL(Method):
+    """FedAvg, and beside it a local model; each client mixes the two (Deng et al., 2020).
+
+    Exchanged: the whole model, down and up.
+    Client: with vbar = alpha v + (1 - alpha) w_i, every mini-batch moves w_i by its gradient g(w_i) as in FedAvg,
+    the local v by alpha g(vbar) (Alg. 1), and alpha by -eta <v - w_i, g(vbar)>, kept in [0, 1].
+    Server: the mean of the w_i, weighted by data size.
+    Personal model: vbar, a mix of parameters and not of outputs; what a client receives is scored as w.
+    """
+
+    name: ClassVar = "apfl"
+    card: ClassVar = Card(
+        paper="Deng et al., Adaptive Personalized Federated Learning, arXiv 2003.13461",
+        year=2020,
+        exchanged="the model down, the model up",
+        client_state="its local model v_i and its share alpha_i",
+        cost="twice that of FedAvg",
+        limits=(
+            "adapt = never and alpha_0 = 1: Local-only",
+            "adapt = never and alpha_0 = 0: FedAvg",
+        ),
+        deviations=(
+            "the mean is weighted by data size, as in the other methods; the paper's is plain",
+            "alpha_0 = 1 as in pFedRLLA's comparison; the paper compares several",
+            "momentum, where the run has it, is kept for w_i and v_i apart; the paper has plain SGD",
+            "the running statistics of vbar begin a round as the same mix and are its own from there on",
+        ),
+    )
+
+    # Deviation: 1 is pFedRLLA's; the paper compares several.
+    alpha_0: float = Field(1.0, ge=0, le=1, description="first share of the local model in the mix")
+    adapt: Literal["step", "round", "never"] = Field(
+        "step", description="when alpha is moved: by every mini-batch, by the first of a round, or never"
+    )
+
+    def inert(self) -> str | None:
+        if self.adapt == "never" and self.alpha_0 in (0, 1):
+            return f"alpha stays {self.alpha_0:g}: this is {'Local-only' if self.alpha_0 else 'FedAvg'}"
+        return None
+
+    def passes(self, epochs: int) -> float:
+        return 2.0 * epochs
+
+    def start_client(self, client: Client) -> None:
+        client.state["v"] = client.weights()
+        client.state["alpha"] = self.alpha_0
+
+    def fit(self, client: Client) -> None:
+        both = _Both(client, self.adapt)
+        client.train(step=both.step)
+        w_i = client.weights()
+        client.load({**client.state["v"], **both.statistics})
+        client.load(both.local)
+        client.state["v"], client.state["alpha"] = client.weights(), both.alpha
+        client.load(w_i)
+
+    def personal(self, client: Client) -> None:
+        v, alpha = client.state["v"], client.state["alpha"]
+        client.load(mean([v, client.weights()], [alpha, 1 - alpha]))
+        client.load(select(v, client.network.statistics))
+
+
+class _Both:
+    """The training of w_i, which is in the network, and beside it that of v and alpha."""
+
+    def __init__(self, client: Client, adapt: str):
+        self.client, self.adapt = client, adapt
+        self.alpha: float = client.state["alpha"]
+        self.local: Weights = {}  # v
+        mixed = mean([client.state["v"], client.received], [self.alpha, 1 - self.alpha])
+        # Deviation: vbar has running statistics of its own, which the paper does not treat.
+        self.statistics = select(mixed, client.network.statistics)
+
+    def step(self, batch: Batch) -> Tensor:
+        alpha, w = self.alpha, [value.detach() for value in batch.parameters.values()]
+        begins = not self.local
+        if begins:
+            self.local = batch.like(self.client.state["v"])
+            self.statistics = {name: tensor.to(w[0].device) for name, tensor in self.statistics.items()}
+            # Deviation: with momentum, v has its own; the paper has plain SGD.
+            self.optimiser = optimiser(self.client.training, list(self.local.values()), self.client.lr)
+        v = list(self.local.values())
+        mixed = torch._foreach_add(torch._foreach_mul(v, alpha), w, alpha=1 - alpha)
+        loss, slopes = batch.gradient(at={**dict(zip(self.local, mixed, strict=True)), **self.statistics})
+        _, gradients = batch.gradient()
+        if self.adapt == "step" or (self.adapt == "round" and begins):
+            gaps = torch._foreach_mul(torch._foreach_sub(v, w), slopes)
+            slope = sum(float(gap.sum()) for gap in gaps)  # <v - w_i, g(vbar)>
+            self.alpha = min(1.0, max(0.0, alpha - self.client.lr * slope))
+        batch.apply(gradients)
+        self.optimiser.step(list(torch._foreach_mul(slopes, alpha)))
+        return loss

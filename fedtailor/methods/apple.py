@@ -1,0 +1,170 @@
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedtailor.learning import Batch
+from fedtailor.methods.base import Card, Method, Payloads
+from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.payload import Payload
+from fedtailor.weights import Weights, select
+
+
+class APPLE(Method):
+    """Every client learns how much it benefits from the core models of the others (Luo and Wu, 2022).
+
+    Exchanged: the core models w_j of other clients down, the client's core model w_i up.
+    Client: its personal model is sum_j p_ij w_j. With g the gradient of the loss there, every step moves its core
+    model along p_ii g and its relation vector along <g, w_j> + lambda(t) mu (p_ij - p0_j), where p0_j = n_j / n;
+    lambda falls from 1 to 0 in the first L of the rounds. The relation vector never leaves the client.
+    Server: keeps the core models.
+    """
+
+    name: ClassVar = "apple"
+    card: ClassVar = Card(
+        paper="Luo and Wu, Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI",
+        year=2022,
+        exchanged="the core models of all other clients, or of M of them, down; one core model up",
+        client_state="its core model and relation vector; with M also the core models it has downloaded, in the end "
+        "those of all clients",
+        server_state="every client's core model, stored by row; in memory those that are sent, in the end all",
+        cost="that of FedAvg and in every step |clients| additions and inner products of whole models",
+        limits=("p_i on itself and relation_lr = 0: Local-only", "relation_lr = 0: mixed by data size for ever"),
+        deviations=(
+            "a client that has never trained has the initial model as its core model",
+            "running statistics are the client's own: a mixture with negative p would not be a variance",
+            "with M the core models downloaded longest ago are downloaded next, in random order at first",
+            "the optimiser's momentum and weight decay act on the core model, p_i follows plain SGD",
+        ),
+        only_sums=False,
+        shows_peers=True,
+    )
+
+    mu: float = Field(0.1, ge=0, le=1000, description="strength of the pull of p_i to the data shares p0")
+    L: float = Field(0.2, gt=0, le=1, description="share of the rounds after which that pull is gone")
+    schedule: Literal["cosine", "linear"] = Field("cosine", description="how lambda(t) falls from 1 to 0")
+    relation_lr: float = Field(1e-3, ge=0, le=100, description="learning rate of the relation vector")
+    M: int | None = Field(None, ge=0, description="core models a client downloads in a round; all by default")
+
+    def inert(self) -> str | None:
+        return "relation_lr = 0: the relation vectors stay at the data shares" if self.relation_lr == 0 else None
+
+    def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
+        chosen = {i: self._peers(server, i) for i in cohort}
+        models = {j: server.memory.peek(j)["model"] for j in sorted({j for peers in chosen.values() for j in peers})}
+        return {
+            i: Payload({f"peer/{j}": models[j] for j in peers}, {"sizes": [*server.sizes]})
+            for i, peers in chosen.items()
+        }
+
+    def receive(self, client: Client, payload: Payload) -> None:
+        state = client.state
+        sizes = torch.tensor(payload.several("sizes"), dtype=torch.float32)
+        initial = select(client.weights(), client.shared)
+        if "core" not in state:
+            state["core"], state["relation"] = initial, self._first_relation(client, sizes / sizes.sum())
+        downloaded = {int(group.removeprefix("peer/")): model for group, model in payload.groups.items()}
+        state["peers"] = {**state.get("peers", {}), **downloaded}
+        state["now"] = {"initial": initial, "shares": sizes / sizes.sum(), "downloaded": list(downloaded)}
+        client.load(state["core"])
+        _Mixture(client).show(client.network.parameters())
+
+    def fit(self, client: Client) -> None:
+        mixture = _Mixture(client)
+        pull = self.mu * self._lambda(client)
+        client.train(step=lambda batch: mixture.step(batch, self.relation_lr, pull))
+        client.state["core"] = {**select(client.weights(), client.shared), **mixture.core_model()}
+        client.state["relation"] = mixture.relation.cpu()
+        if self.M is None:
+            del client.state["peers"]
+
+    def upload(self, client: Client) -> Payload:
+        now = client.state.pop("now")
+        numbers = {"samples": client.samples, "peers": now["downloaded"]}
+        return Payload({"model": client.state["core"]}, numbers)
+
+    def finish(self, server: Server, replies: Replies) -> None:
+        for i, reply in replies.items():
+            row = server.memory[i]
+            row["model"] = reply["model"]
+            if self.M is not None:
+                row.setdefault("sent", {}).update({int(j): server.round for j in reply.several("peers")})
+
+    def models(self, server: Server) -> dict[str, Weights]:
+        return {}
+
+    def _peers(self, server: Server, i: int) -> list[int]:
+        """Whose core models the client downloads."""
+        others = [j for j in server.memory if j != i]
+        if self.M is None:
+            return others
+        sent = server.memory.peek(i).get("sent", {})
+        order = torch.randperm(len(others), generator=server.stream(f"peers/{i}")).tolist()
+        return sorted(sorted((others[k] for k in order), key=lambda j: sent.get(j, 0))[: self.M])
+
+    def _first_relation(self, client: Client, shares: Tensor) -> Tensor:
+        """p_i at the start: the data shares p0."""
+        return shares
+
+    def _lambda(self, client: Client) -> float:
+        """1 in the first round, 0 from round L on."""
+        done = min(1.0, (client.round - 1) / (self.L * client.rounds))
+        return 1 - done if self.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+
+
+class _Mixture:
+    """sum_j p_j w_j as flat vectors, and the steps of p and the own core model."""
+
+    def __init__(self, client: Client):
+        state, now = client.state, client.state["now"]
+        parameters = client.network.parameters()
+        self.shapes = {n: p.shape for n, p in parameters.items() if p.requires_grad and n in client.shared}
+        device = next(iter(parameters.values())).device
+        self.own = client.id
+        self.relation: Tensor = state["relation"].to(device)  # p  (clients,)
+        self.shares: Tensor = now["shares"].to(device)  # p0  (clients,)
+        self.core = self._flat(state["core"]).to(device)  # (parameters,)
+        known = sorted(state["peers"])
+        models = [*(state["peers"][j] for j in known), now["initial"]]
+        self.others = torch.stack([self._flat(model) for model in models]).to(device)  # (known + 1, parameters)
+        # Deviation: whose core model is not known yet has the initial one, the last row.
+        self.rows = torch.full((len(self.relation),), len(known), device=device)
+        self.rows[known] = torch.arange(len(known), device=device)
+
+    def step(self, batch: Batch, lr: float, pull: float) -> Tensor:
+        """Move the core model by the run's optimiser and p by its own rate, both from where they are."""
+        loss, gradients = batch.gradient()
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        by_relation = (self.others @ flat)[self.rows]  # <g, w_j>  (clients,)
+        by_relation[self.own] = self.core @ flat
+        self._write(batch.parameters, self.core)
+        batch.apply(list(torch._foreach_mul(gradients, float(self.relation[self.own]))))
+        self.core = torch.cat([parameter.detach().flatten() for parameter in batch.parameters.values()])
+        self.relation = self.relation - lr * (by_relation + pull * (self.relation - self.shares))
+        self.show(batch.parameters)
+        return loss
+
+    def show(self, parameters: Mapping[str, Tensor]) -> None:
+        """Put the personal model into the network."""
+        weights = self.relation.clone()
+        weights[self.own] = 0
+        by_row = torch.zeros(len(self.others), device=weights.device).index_add_(0, self.rows, weights)
+        self._write(parameters, self.relation[self.own] * self.core + by_row @ self.others)
+
+    def core_model(self) -> Weights:
+        return {name: piece.clone() for name, piece in self._pieces(self.core.cpu()).items()}
+
+    def _flat(self, model: Weights) -> Tensor:
+        return torch.cat([model[name].flatten() for name in self.shapes])
+
+    def _pieces(self, flat: Tensor) -> Weights:
+        pieces = torch.split(flat, [shape.numel() for shape in self.shapes.values()])
+        return {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
+
+    def _write(self, parameters: Mapping[str, Tensor], flat: Tensor) -> None:
+        with torch.no_grad():
+            for name, piece in self._pieces(flat).items():
+                parameters[name].copy_(piece)

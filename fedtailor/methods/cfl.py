@@ -1,0 +1,131 @@
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+from scipy.cluster.hierarchy import linkage, to_tree
+from scipy.spatial.distance import squareform
+
+from fedtailor.methods.base import Card, Method, Payloads
+from fedtailor.methods.ifca import average, choose_cluster
+from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.payload import Payload
+from fedtailor.weights import Weights, cosine, delta, learned, mean, norm
+
+
+class CFL(Method):
+    """FedAvg that splits its clients when they pull the model apart (Sattler et al., 2021).
+
+    Exchanged: the model of the client's cluster down, its model up.
+    Client: E epochs of SGD from the received model.
+    Server: FedAvg inside each cluster. Where |sum_i n_i / n dw_i| < eps1 and max_i |dw_i| > eps2, the cluster is at
+    a point that suits nobody: it is split in two by the cosine similarity of the updates dw_i, so that the largest
+    similarity across, a, is small, if sqrt((1 - a) / 2) > gamma.
+    """
+
+    name: ClassVar = "cfl"
+    card: ClassVar = Card(
+        paper="Sattler et al., Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization "
+        "Under Privacy Constraints, IEEE TNNLS",
+        year=2021,
+        exchanged="the cluster's model down, the model up; all clusters' models down to a client without a cluster",
+        client_state="nothing; the number of the cluster it chose, if it had to",
+        server_state="a model for each cluster, who is in which, and the splits so far",
+        cost="that of FedAvg; a client without a cluster also evaluates every cluster's model",
+        limits=(
+            "before the first split, or eps1 = 0: FedAvg",
+            "full participation is intended: with quorum = 1 a cluster splits only in a round in which all of its "
+            "members answered, so under partial participation this is FedAvg",
+        ),
+        deviations=(
+            "complete linkage, the usual form; linkage = single is the bipartition that makes the largest similarity "
+            "across smallest",
+            "with quorum < 1 those who were absent at a split, and clients that join later, choose the cluster of "
+            "lowest training loss, as in IFCA; the paper sends them down the tree of splits",
+            "eps1 and eps2 may be relative to the largest mean update so far, since absolute ones depend on the model",
+        ),
+        only_sums=False,
+    )
+
+    eps1: float = Field(0.4, ge=0, le=1e6, description="a mean update shorter than this is stationary; 0 never splits")
+    eps2: float = Field(1.6, ge=0, le=1e6, description="a client's update longer than this is not at its optimum")
+    relative: bool = Field(False, description="eps1 and eps2 count in lengths of the longest mean update so far")
+    gamma: float = Field(0.0, ge=0, le=1, description="smallest sqrt((1 - a) / 2) worth a split; 0 takes every split")
+    linkage: Literal["complete", "single"] = Field("complete", description="of 1 - cosine, cut in two")
+    quorum: float = Field(1.0, gt=0, le=1, description="share of a cluster's members that must answer to split it")
+
+    def inert(self) -> str | None:
+        return "eps1 = 0 never splits: this is FedAvg" if self.eps1 == 0 else None
+
+    def start_server(self, server: Server) -> None:
+        server.state["clusters"] = [server.weights]
+        server.state["member"] = dict.fromkeys(range(server.clients), 0)  # client: cluster
+        server.state["splits"] = []
+        server.state["longest"] = 0.0  # of the mean updates so far
+
+    def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
+        clusters, member = server.state["clusters"], server.state["member"]
+        own = [Payload({"model": model}) for model in clusters]
+        every = Payload({f"cluster/{c}": model for c, model in enumerate(clusters)})
+        return {i: own[member[i]] if i in member else every for i in cohort}
+
+    def receive(self, client: Client, payload: Payload) -> None:
+        if "model" in payload.groups:
+            super().receive(client, payload)
+        else:
+            # Deviation: the paper lets it follow its updates down the tree of splits, at a round for each.
+            client.state["cluster"] = choose_cluster(client, payload)
+
+    def upload(self, client: Client) -> Payload:
+        reply = super().upload(client)
+        chosen = {"cluster": client.state["cluster"]} if "cluster" in client.state else {}
+        return Payload(reply.groups, {**reply.numbers, **chosen})
+
+    def finish(self, server: Server, replies: Replies) -> None:
+        clusters, member = server.state["clusters"], server.state["member"]
+        for i, reply in replies.items():
+            if i not in member:
+                member[i] = int(reply.number("cluster"))
+        for c, before in enumerate(list(clusters)):
+            if present := [i for i in replies if member[i] == c]:
+                stays, *leaves = self._split(server, c, present, before, replies)
+                clusters[c] = average(replies[i] for i in stays)
+                for group in leaves:
+                    member.update(dict.fromkeys(group, len(clusters)))
+                    clusters.append(average(replies[i] for i in group))
+
+    def models(self, server: Server) -> dict[str, Weights]:
+        return {f"cluster/{c}": {**server.initial, **model} for c, model in enumerate(server.state["clusters"])}
+
+    def _split(
+        self, server: Server, c: int, present: list[int], before: Weights, replies: Mapping[int, Payload]
+    ) -> list[list[int]]:
+        """The groups into which those who answered fall: one, or two after a split, which is recorded."""
+        members = [i for i, cluster in server.state["member"].items() if cluster == c]
+        updates = [delta(learned(replies[i]["model"], server.network.statistics), before) for i in present]
+        together = norm(mean(updates, [replies[i].number("samples") for i in present]))
+        server.state["longest"] = max(server.state["longest"], together)
+        unit = server.state["longest"] if self.relative else 1.0
+        restless = together < self.eps1 * unit and max(map(norm, updates)) > self.eps2 * unit
+        if not restless or len(present) < 2 or len(present) < self.quorum * len(members):
+            return [present]
+        similar = np.array([[cosine(one, other) for other in updates] for one in updates])
+        sides = self._bipartition(similar)
+        across = float(max(similar[a, b] for a in sides[0] for b in sides[1]))
+        if np.sqrt((1 - across) / 2) <= self.gamma:
+            return [present]
+        groups = [[present[k] for k in side] for side in sides]
+        absent = sorted(set(members) - set(present))
+        for i in absent:
+            del server.state["member"][i]
+        server.state["splits"].append(
+            {"round": server.round, "cluster": c, "groups": groups, "absent": absent, "similarity": across}
+        )
+        return groups
+
+    def _bipartition(self, similar: Any) -> list[list[int]]:
+        """Two groups of positions, that of the first position first."""
+        # the condensed form: scipy takes a square matrix for observations
+        distances = squareform(1 - similar, checks=False)
+        root = to_tree(linkage(distances, self.linkage))
+        return sorted(sorted(side.pre_order()) for side in (root.left, root.right))

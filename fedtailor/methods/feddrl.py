@@ -1,0 +1,168 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedtailor.agents import DDPG, DDPGSettings
+from fedtailor.methods.base import Ask, Card, Decide, Method, Reward, Steps
+from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.payload import Payload
+from fedtailor.weights import mean, select
+
+IMPACT = "impact"  # the name of the decision
+
+
+class FedDRL(Method):
+    """FedAvg whose aggregation weights, the impact factors, are an agent's decision (Nguyen et al., 2022).
+
+    Exchanged: the whole model, down and up; up also the client's loss before and after training and its number of
+    samples; down once more the new global model, up its loss on validation data.
+    Client: E epochs of SGD from the received model.
+    Server: state s = (loss before, loss after, n) of every client k of the cohort; action a = (mu_k, sigma_k) with
+    sigma_k <= beta mu_k; impact factors alpha = softmax(z), z_k ~ N(mu_k, sigma_k^2); w = sum_k alpha_k w_k; reward
+    r = -mean_k l_k - (max_k l_k - min_k l_k) with the losses l_k of the new w. A DDPG agent learns in every round.
+    """
+
+    name: ClassVar = "feddrl"
+    card: ClassVar = Card(
+        paper="Nguyen et al., FedDRL: Deep Reinforcement Learning-based Adaptive Aggregation for Non-IID Data in "
+        "Federated Learning, ICPP",
+        year=2022,
+        exchanged="the model down, the model, its losses before and after training up; the new model down, its loss up",
+        server_state="the global model; the agent: actor, critic, their target networks and moments, its replay",
+        cost="that of FedAvg, two forward passes over the training data and one over the validation data; "
+        "an agent's step on the server",
+        limits=(
+            "updates = 0: nearly equal impact factors, except for the draw",
+            "impact factors in proportion to the data: FedAvg",
+        ),
+        deviations=(
+            "the agent learns in the run itself; the paper trains it before, in two stages: several workers gather "
+            "experience online in federations of their own, then one agent learns from all of it offline",
+            "replay is drawn evenly; the paper prefers transitions with a large temporal-difference error",
+            "the reward is measured on validation data of the clients that answered, right after aggregation",
+            "losses enter the state as log(1 + loss), sample counts as log(n / mean n): all of the same order",
+            "the state has a mask, so that clients may drop out; the paper's cohort always has K clients",
+            "exploration noise is added to the actor's logits, so that an action keeps within its bounds",
+            "span, noise, batch and updates are ours, since an agent without pre-training must learn within the run; "
+            "the other defaults are usual for DDPG and not checked against the paper's table",
+        ),
+        only_sums=False,
+    )
+    needs_validation: ClassVar = True
+
+    beta: float = Field(
+        0.5, ge=0, le=1, description="largest deviation of an impact factor's logit, as a share of its mean"
+    )
+    span: float = Field(
+        2.0, gt=0, le=20, description="largest mean; without a draw two impact factors differ by e^span at most"
+    )
+    updates: int = Field(5, ge=0, le=10_000, description="steps of the agent's learning in a round; 0 never learns")
+    actor_lr: float = Field(1e-4, gt=0, le=1, description="learning rate of the actor")
+    critic_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the critic")
+    discount: float = Field(0.99, ge=0, lt=1, description="weight of the next round's value")
+    polyak: float = Field(0.98, ge=0, lt=1, description="what a target network keeps of itself in a step")
+    noise: float = Field(0.3, ge=0, le=100, description="standard deviation of the exploration noise on the logits")
+    hidden: int = Field(256, ge=1, le=100_000, description="units of each of the two hidden layers")
+    batch: int = Field(32, ge=1, le=100_000, description="transitions in a step of learning")
+    capacity: int = Field(100_000, ge=1, description="transitions in the replay")
+
+    def inert(self) -> str | None:
+        return "updates = 0: the agent never learns, impact factors stay nearly equal" if self.updates == 0 else None
+
+    def passes(self, epochs: int) -> float:
+        return epochs + 2 / 3  # the losses before and after; validation data are few
+
+    # On the server
+
+    def start_server(self, server: Server) -> None:
+        settings = DDPGSettings(
+            hidden=(self.hidden, self.hidden),
+            actor_lr=self.actor_lr,
+            critic_lr=self.critic_lr,
+            noise=self.noise,
+            batch=self.batch,
+            capacity=self.capacity,
+            discount=self.discount,
+            polyak=self.polyak,
+        )
+        action = MeanDeviation(self.span, self.beta)
+        server.state["agent"] = DDPG(server.largest_cohort, 3, action, settings, server.stream("agent"))
+
+    def decide(self, server: Server, question: Decide) -> Tensor:
+        agent: DDPG = server.state["agent"]
+        stream = None if server.greedy else server.stream("exploration")
+        return agent.act(question.observation, question.mask, stream)
+
+    def finish(self, server: Server, replies: Replies) -> Steps:
+        agent: DDPG = server.state["agent"]
+        state, mask = _state(replies, server.largest_cohort)
+        action = yield Decide(IMPACT, state, mask)
+        stream = None if server.greedy else server.stream("impact")
+        server.weights = mean([reply["model"] for reply in replies.values()], _factors(action[mask], stream))
+        # Asked now and not with the next download, which would be free: the clients of the reward are those of the
+        # state, and a round's decision is stored with its reward.
+        judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
+        losses = [reply.number("loss") for reply in judged.values() if reply.number("samples")]
+        if losses:
+            reward = -sum(losses) / len(losses) - (max(losses) - min(losses))
+            yield Reward(IMPACT, reward)
+            agent.observe(state, action, reward, mask)
+        # Deviation: learning goes on in the run, with one worker and from the first transition.
+        draws = server.stream("replay")
+        for _ in range(self.updates):
+            agent.learn(draws)
+
+    # On a client
+
+    def upload(self, client: Client) -> Payload:
+        trained = client.weights()
+        after = client.evaluate("train")
+        client.load(client.received)
+        before = client.evaluate("train")
+        client.load(trained)
+        losses = {"before": before.loss / before.samples, "after": after.loss / after.samples}
+        return Payload({"model": select(trained, client.shared)}, {"samples": client.samples, **losses})
+
+    def judge(self, client: Client, payload: Payload) -> Payload:
+        """The loss of the new global model on the client's validation data."""
+        client.load(payload["model"])
+        score = client.evaluate("val")
+        return Payload(numbers={"loss": score.loss / max(score.samples, 1), "samples": score.samples})
+
+
+@dataclass(frozen=True)
+class MeanDeviation:
+    """A mean in (0, span) and a deviation in (0, beta * mean) for every slot; zeros in empty slots."""
+
+    span: float
+    beta: float
+    outputs: ClassVar[int] = 2
+
+    def __call__(self, logits: Tensor, mask: Tensor) -> Tensor:
+        means = self.span * logits[..., 0].sigmoid()
+        deviations = self.beta * means * logits[..., 1].sigmoid()
+        return torch.stack([means, deviations], -1).masked_fill(~mask.unsqueeze(-1), 0.0)  # (..., slots, 2)
+
+
+def _state(replies: Replies, slots: int) -> tuple[Tensor, Tensor]:
+    """The agent's state (slots, 3), the clients that answered first, and the mask of their slots."""
+    numbers = [[reply.number(name) for name in ("before", "after", "samples")] for reply in replies.values()]
+    known = torch.tensor(numbers, dtype=torch.double)
+    samples = known[:, 2].clamp(min=1)
+    # Deviation: the paper gives the numbers as they are; the logarithms are of one order in every federation.
+    scaled = torch.cat([known[:, :2].clamp(min=0).log1p(), (samples / samples.mean()).log()[:, None]], 1)
+    state = torch.zeros(slots, 3)
+    state[: len(scaled)] = scaled.float()
+    return state, torch.arange(slots) < len(scaled)
+
+
+def _factors(action: Tensor, stream: torch.Generator | None) -> list[float]:
+    """Impact factors from (mean, deviation) of each client; with a stream, of a draw."""
+    logits, deviations = action.double().unbind(-1)
+    if stream is not None:
+        logits = logits + deviations * torch.randn(len(logits), generator=stream, dtype=torch.double)
+    factors: list[float] = logits.softmax(0).tolist()
+    return factors

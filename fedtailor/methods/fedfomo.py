@@ -1,0 +1,121 @@
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+
+from fedtailor.methods.base import Card, Method, Payloads
+from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.payload import Payload
+from fedtailor.weights import Weights, delta, learned, mean, norm, select
+
+
+class FedFomo(Method):
+    """Every client weighs the models of others by how much they help it (Zhang et al., 2021).
+
+    Exchanged: the models of up to M peers down; the client's model and its raw weights up.
+    Client: with v the model before its last training and its own trained model among the candidates,
+    w_n = (L(v) - L(theta_n)) / |theta_n - v| on its validation data; negative ones are set to 0, the rest sum to 1;
+    theta = v + sum_n w_n (theta_n - v), its own model if all are 0; then E epochs of SGD.
+    Server: keeps every client's last model and affinities P_in, to which the raw w_n are added; sends the M
+    models of largest affinity, or with probability epsilon M random ones.
+    """
+
+    name: ClassVar = "fedfomo"
+    card: ClassVar = Card(
+        paper="Zhang et al., Personalized Federated Learning with First Order Model Optimization, ICLR",
+        year=2021,
+        exchanged="M models of peers down, the model and a number for each candidate up",
+        client_state="its model, and the one before its last training",
+        server_state="the last model and the affinities of every client, stored by row; "
+        "in memory only the models that are sent",
+        cost="that of FedAvg and M + 2 evaluations on the validation data",
+        limits=("M = 0: Local-only", "a client without validation data, or without a useful peer: Local-only"),
+        deviations=(
+            "peers' models are those of their last training, which under partial participation may be rounds ago",
+            "epsilon falls linearly by a setting; a deployed model is mixed without exploration",
+            "peers of equal affinity, such as all in the beginning, are taken in random order",
+        ),
+        only_sums=False,
+        shows_peers=True,
+    )
+    needs_validation: ClassVar = True
+
+    M: int = Field(5, ge=0, le=10_000, description="models of peers that a client downloads in a round")
+    epsilon: float = Field(0.3, ge=0, le=1, description="probability that a client's peers are drawn at random")
+    decay: float = Field(0.05, ge=0, le=1, description="by how much epsilon falls per round, down to 0")
+
+    def inert(self) -> str | None:
+        return "M = 0 downloads nobody's model: this is Local-only" if self.M == 0 else None
+
+    def passes(self, epochs: int) -> float:
+        """Training, and forward passes over validation data of about a fifth of the training data."""
+        return epochs + (self.M + 2) / 3 / 5
+
+    def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
+        chosen = {i: self._peers(server, i) for i in cohort}
+        needed = sorted({n for peers in chosen.values() for n in peers})
+        models = {n: server.memory.peek(n)["model"] for n in needed}
+        return {i: Payload({f"peer/{n}": models[n] for n in peers}) for i, peers in chosen.items()}
+
+    def receive(self, client: Client, payload: Payload) -> None:
+        client.load(client.state.get("model", {}))
+        own = select(client.weights(), client.shared)
+        models = {client.id: own, **{int(g[5:]): w for g, w in payload.groups.items() if g.startswith("peer/")}}
+        client.state["weights"] = raw = self._weigh(client, models)
+        useful = {n: weight for n, weight in sorted(raw.items()) if weight > 0}
+        client.load(mean([models[n] for n in useful], list(useful.values())) if useful else own)
+
+    def fit(self, client: Client) -> None:
+        client.state["before"] = select(client.received, client.shared)
+        client.train()
+        client.state["model"] = select(client.weights(), client.shared)
+
+    def upload(self, client: Client) -> Payload:
+        reply = super().upload(client)
+        raw = client.state.pop("weights")
+        return Payload(reply.groups, {**reply.numbers, "peers": [*raw], "weights": [*raw.values()]})
+
+    def finish(self, server: Server, replies: Replies) -> None:
+        for i, reply in replies.items():
+            row = server.memory[i]
+            row["model"] = reply["model"]
+            affinity = row.setdefault("affinity", {})
+            for n, weight in zip(reply.several("peers"), reply.several("weights"), strict=True):
+                affinity[int(n)] = affinity.get(int(n), 0.0) + weight
+
+    def models(self, server: Server) -> dict[str, Weights]:
+        return {}
+
+    def _peers(self, server: Server, i: int) -> list[int]:
+        """The peers whose models client i downloads."""
+        stream = server.stream(f"peers/{i}")
+        explores = float(torch.rand((), generator=stream)) < self.epsilon - self.decay * (server.round - 1)
+        others = [n for n in server.memory if n != i]
+        drawn = [others[k] for k in torch.randperm(len(others), generator=stream).tolist()]
+        if server.greedy or not explores:
+            affinity = server.memory.peek(i).get("affinity", {})
+            drawn.sort(key=lambda n: -affinity.get(n, 0.0))
+        return drawn[: self.M]
+
+    def _weigh(self, client: Client, models: Mapping[int, Weights]) -> dict[int, float]:
+        """The raw w_n of every candidate.
+
+        The client's network is used for it.
+        """
+        if len(client.data("val")[1]) == 0:
+            return {}
+        before = client.state.get("before") or models[client.id]
+        reference = self._loss(client, before)
+        raw = {}
+        for n, model in models.items():
+            distance = norm(delta(learned(model, client.network.statistics), before))
+            gain = reference - self._loss(client, model)
+            raw[n] = gain / distance if distance > 0 and math.isfinite(gain) else 0.0
+        return raw
+
+    def _loss(self, client: Client, model: Weights) -> float:
+        client.load(model)
+        score = client.evaluate("val")
+        return score.loss / score.samples

@@ -1,0 +1,103 @@
+import copy
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+
+from fedtailor.errors import UserError
+from fedtailor.methods.base import Card, Method, Payloads
+from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.payload import Payload
+from fedtailor.weights import Weights, mean, select
+
+
+class IFCA(Method):
+    """A model for each of k clusters; a client joins the one that fits it best (Ghosh et al., 2020).
+
+    Exchanged: k models down; the model of the chosen cluster and its number up.
+    Client: chooses the model of lowest loss on its training data, then E epochs of SGD from it (Alg. 1).
+    Server: per cluster the mean of the models of those who chose it, weighted by data size; a cluster that
+    nobody chose stays as it is.
+    """
+
+    name: ClassVar = "ifca"
+    card: ClassVar = Card(
+        paper="Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS",
+        year=2020,
+        exchanged="k models down, one model and a cluster number up",
+        client_state="the number of its cluster",
+        server_state="k models, and which cluster each client chose last",
+        cost="that of FedAvg and k forward passes over the training data",
+        limits=(
+            "k = 1: FedAvg",
+            "a cluster that is nobody's best at the start may never be chosen: the paper restarts with other seeds",
+        ),
+        deviations=(
+            "the model averaging form of Alg. 1, weighted by data size; the paper takes the plain mean",
+            "cluster 0 starts from the run's initial model, so that runs compare; the others are drawn anew",
+        ),
+    )
+
+    k: int = Field(2, ge=1, le=1000, description="number of clusters; 1 is FedAvg")
+
+    def inert(self) -> str | None:
+        return "k = 1 has a single cluster: this is FedAvg" if self.k == 1 else None
+
+    def passes(self, epochs: int) -> float:
+        return epochs + self.k / 3
+
+    def start_server(self, server: Server) -> None:
+        server.state["clusters"] = [server.weights, *(_drawn_anew(server, j) for j in range(1, self.k))]
+        server.state["chosen"] = {}
+
+    def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
+        clusters = {f"cluster/{j}": model for j, model in enumerate(server.state["clusters"])}
+        return dict.fromkeys(cohort, Payload(clusters))
+
+    def receive(self, client: Client, payload: Payload) -> None:
+        client.state["cluster"] = choose_cluster(client, payload)
+
+    def upload(self, client: Client) -> Payload:
+        reply = super().upload(client)
+        return Payload(reply.groups, {**reply.numbers, "cluster": client.state["cluster"]})
+
+    def finish(self, server: Server, replies: Replies) -> None:
+        chosen = {client: int(reply.number("cluster")) for client, reply in replies.items()}
+        server.state["chosen"].update(chosen)
+        for j in sorted(set(chosen.values()) & set(range(self.k))):
+            server.state["clusters"][j] = average(reply for i, reply in replies.items() if chosen[i] == j)
+
+    def models(self, server: Server) -> dict[str, Weights]:
+        return {f"cluster/{j}": {**server.initial, **model} for j, model in enumerate(server.state["clusters"])}
+
+
+def average(replies: Iterable[Payload]) -> Weights:
+    """FedAvg inside a cluster: the mean of its members' models, weighted by data size."""
+    members = list(replies)
+    return mean([reply["model"] for reply in members], [reply.number("samples") for reply in members])
+
+
+def choose_cluster(client: Client, payload: Payload) -> int:
+    """Load the model ``cluster/<j>`` of lowest loss on the client's training data, the first of equals; its j."""
+    losses = []
+    for j in range(len(payload.groups)):
+        client.load(payload[f"cluster/{j}"])
+        losses.append(client.evaluate("train").loss)
+    best = losses.index(min(losses))
+    client.load(payload[f"cluster/{best}"])
+    return best
+
+
+def _drawn_anew(server: Server, j: int) -> Weights:
+    """The initial model with every layer initialised again, by torch's own rule for its kind."""
+    module = copy.deepcopy(server.network.module)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=server.stream(f"cluster/{j}"))))
+        for layer in module.modules():
+            if callable(reset := getattr(layer, "reset_parameters", None)):
+                reset()
+    drawn = {name: tensor.detach().clone() for name, tensor in module.state_dict().items() if name in server.initial}
+    if all(torch.equal(drawn[name], server.initial[name]) for name in drawn):
+        raise UserError("method.k: no layer of this network has reset_parameters(), so clusters would start equal")
+    return select(drawn, server.shared)
