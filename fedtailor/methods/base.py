@@ -88,8 +88,8 @@ class Method(BaseModel):
         """A sentence when the settings switch the method's own idea off."""
         return None
 
-    def misfit(self, training: TrainingSettings) -> str | None:
-        """A sentence when the run's training settings break what the method rests on."""
+    def misfit(self, training: TrainingSettings, network: Network) -> str | None:
+        """A sentence when the run's training settings or network break what the method rests on."""
         return None
 
     def passes(self, epochs: int) -> float:

@@ -1,5 +1,6 @@
 from typing import ClassVar
 
+from fedtailor.learning import TrainingSettings
 from fedtailor.methods.base import Card, Method
 from fedtailor.models import Network
 
@@ -32,3 +33,6 @@ class FedBN(Method):
 
     def shared(self, network: Network) -> frozenset[str]:
         return network.part("all") - network.normalisation
+
+    def misfit(self, training: TrainingSettings, network: Network) -> str | None:
+        return None if network.normalisation else "the network has no normalisation layer: this is FedAvg"

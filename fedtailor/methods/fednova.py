@@ -5,6 +5,7 @@ from pydantic import Field
 from fedtailor.learning import TrainingSettings, reach
 from fedtailor.methods.base import Card, Method
 from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.models import Network
 from fedtailor.payload import Payload
 from fedtailor.weights import delta, learned, mean, select
 
@@ -39,7 +40,7 @@ class FedNova(Method):
 
     mu: float = Field(0.0, ge=0, le=1000, description="strength of a pull to the received model; 0 is none")
 
-    def misfit(self, training: TrainingSettings) -> str | None:
+    def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         if training.optimiser == "adam":
             return "with Adam updates are divided by the number of steps, which is not how far Adam goes"
         return None

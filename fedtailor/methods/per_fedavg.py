@@ -7,6 +7,7 @@ from torch import Tensor
 from fedtailor.learning import Batch, TrainingSettings
 from fedtailor.methods.base import Card, Method
 from fedtailor.methods.sides import Client
+from fedtailor.models import Network
 
 
 class PerFedAvg(Method):
@@ -55,7 +56,7 @@ class PerFedAvg(Method):
             return "adapt_steps = 0 deploys the received model as it is, which is made to be adapted first"
         return None
 
-    def misfit(self, training: TrainingSettings) -> str | None:
+    def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         if self.variant == "hessian-free" and training.clip is not None:
             return "with clipping, the difference of two gradients is no product with the Hessian"
         return None

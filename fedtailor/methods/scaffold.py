@@ -7,6 +7,7 @@ from pydantic import Field
 from fedtailor.learning import TrainingSettings, reach
 from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.models import Network
 from fedtailor.payload import Payload
 from fedtailor.weights import Weights, delta, learned, mean
 
@@ -41,7 +42,7 @@ class Scaffold(Method):
 
     eta_g: float = Field(1.0, gt=0, le=100, description="learning rate of the server; 1 takes the clients' mean")
 
-    def misfit(self, training: TrainingSettings) -> str | None:
+    def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         if training.optimiser == "adam" or training.clip is not None:
             return "with Adam or clipping, (x - y) / (K eta) is no mean of gradients: the control variates are off"
         return None

@@ -204,7 +204,8 @@ def _go_on(
     scripts: Mapping[str, Script] | None,
 ) -> Run:
     with Store(place, write=True) as store:
-        for warning in (settings.method.inert(), settings.method.misfit(settings.training)):
+        network = build_network(settings.model, inputs_of(job.federation.samples), settings.seed)
+        for warning in (settings.method.inert(), settings.method.misfit(settings.training, network)):
             if warning:
                 watch.warning(f"{settings.method.name}: {warning}")
         if (known := store.meta("environment")) != environment():

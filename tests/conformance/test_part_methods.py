@@ -27,6 +27,7 @@ from fedtailor.methods.fedpac import _centroids, combinations
 from fedtailor.methods.fedphp import discrepancy
 from fedtailor.methods.simplex import smallest
 from fedtailor.models import Inputs, ModelSettings, Network
+from fedtailor.models import build as build_network
 from fedtailor.packing import unpack
 from fedtailor.streams import torch_stream
 
@@ -715,3 +716,12 @@ def test_settings_that_switch_a_method_off_warn() -> None:
     assert "FedRep" in (make("fedpac", lam=0.0, heads="own").inert() or "")
     for name in ("fedrep", "fedbabu", "lg-fedavg", "fedbn", "fedphp", "fedpac", "fedala"):
         assert make(name).inert() is None
+
+
+def test_fedbn_warns_when_there_is_nothing_to_keep() -> None:
+    """On a network without normalisation layers it is FedAvg, and says so."""
+    inputs, training = Inputs((1, 8, 8), 10), TrainingSettings()
+    plain = build_network(ModelSettings(), inputs, 0)
+    normalised = build_network(ModelSettings(name="resnet18-bn"), inputs, 0)
+    assert "FedAvg" in (find("fedbn")().misfit(training, plain) or "")
+    assert find("fedbn")().misfit(training, normalised) is None
