@@ -1,4 +1,7 @@
-"""Run every benchmark and write docs/results/benchmarks.md: ``python benchmarks/publish.py``."""
+"""Run benchmarks and write a page of each under docs/results: ``python benchmarks/publish.py [NAME ...]``.
+
+Names are pages: benchmarks (start, speed, memory) and method-speed (methods); both by default.
+"""
 
 import json
 import subprocess
@@ -6,21 +9,27 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "results" / "benchmarks.md"
-BENCHMARKS = ("start", "speed", "memory", "methods")
+RESULTS = HERE.parent / "docs" / "results"
+PAGES = {"benchmarks": ("start", "speed", "memory"), "method-speed": ("methods",)}
 
 
-def main() -> None:
-    parts = ["# Benchmarks", "", "Written by `python benchmarks/publish.py`; every ratio is measured in one run.", ""]
-    for name in BENCHMARKS:
-        print(f"{name} ...", file=sys.stderr)
-        done = subprocess.run([sys.executable, str(HERE / f"{name}.py")], stdout=subprocess.PIPE, text=True, check=True)
-        about = (HERE / f"{name}.py").read_text(encoding="utf-8").split('"""')[1].partition("Example:")[0].strip()
-        parts += [f"## {name}", "", about, "", "```json", json.dumps(json.loads(done.stdout), indent=2), "```", ""]
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text("\n".join(parts), encoding="utf-8")
-    print(PAGE)
+def main(pages: list[str]) -> None:
+    for page in pages or list(PAGES):
+        parts = [f"# {page}", "", "Written by `python benchmarks/publish.py`; every ratio is measured in one run.", ""]
+        for name in PAGES[page]:
+            parts += section(name)
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{page}.md").write_text("\n".join(parts), encoding="utf-8")
+        print(RESULTS / f"{page}.md")
+
+
+def section(name: str) -> list[str]:
+    print(f"{name} ...", file=sys.stderr)
+    program = HERE / f"{name}.py"
+    done = subprocess.run([sys.executable, str(program)], stdout=subprocess.PIPE, text=True, check=True)
+    about = program.read_text(encoding="utf-8").split('"""')[1].partition("Example:")[0].strip()
+    return [f"## {name}", "", about, "", "```json", json.dumps(json.loads(done.stdout), indent=2), "```", ""]
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

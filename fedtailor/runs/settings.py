@@ -317,7 +317,8 @@ def _reason(problem: ErrorDetails) -> str:
 def _kind_reason(problem: ErrorDetails, kinds: list[str]) -> str:
     """What is wrong with a table that comes in several kinds."""
     if problem["type"] == "union_tag_invalid":
-        return str(unknown("kind", str(problem["ctx"]["tag"]), kinds))
+        tag = " ".join(str(problem["ctx"]["tag"]).split())
+        return str(unknown("kind", tag if len(tag) <= 60 else tag[:57] + "...", kinds))
     return f"should be a table with a kind, one of {', '.join(kinds)}"
 
 

@@ -37,6 +37,20 @@ class Product(nn.Sequential):
         self[1].weight.data.fill_(2.0)
 
 
+class Normalised(nn.Sequential):
+    """A small convolutional network with batch normalisation, for images of one channel."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(16, classes),
+        )
+
+
 def targets(*clients: Sequence[float]) -> Federation:
     """A regression at x = 1: a list of targets for each client; its train targets are also its test targets."""
     train = np.array([target for client in clients for target in client], dtype=np.float32)

@@ -425,3 +425,10 @@ def test_random_files_give_an_experiment_or_one_sentence(tmp_path_factory: pytes
     file = tmp_path_factory.getbasetemp() / "random.toml"
     file.write_bytes(data)
     judge(file)
+
+
+def test_a_kind_that_is_no_name_is_said_in_one_short_line() -> None:
+    with pytest.raises(UserError) as caught:
+        experiment({"training": {"schedule": {"kind": [np.arange(200)]}}})
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 250

@@ -1,0 +1,10 @@
+"""Settings of all tests."""
+
+import os
+
+from hypothesis import settings
+
+# The same examples in every run of continuous integration; new ones at a developer's desk.
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("desk", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "desk")
