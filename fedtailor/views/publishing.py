@@ -54,7 +54,7 @@ def _page(comparison: Comparison, runs: Sequence[Path], name: str, picture: str)
             f"# {name}",
             "",
             f"Accuracy averaged {summary['average']} (%), headline: {summary['metric']}; mean and deviation over seeds "
-            f"{', '.join(map(str, summary['seeds']))}.",
+            f"{', '.join(map(str, summary['seeds']))} (the last column says how many of them are finished).",
             "",
             comparison_grid(summary).markdown().rstrip("\n"),
             "",
