@@ -428,8 +428,10 @@ class RoundLoop:
         """A task whose payload is packed, and whose client state is read, only when its turn comes."""
 
         def make(index: int) -> Task:
-            state = work.states.get(client) if work is not None else None
-            if state is None and client in self.stateful:
+            state = None
+            if work is not None and client in work.states:
+                state = work.states[client]
+            elif client in self.stateful:
                 state = self.store.state("client", client)
             return Task(kind, index, moment, client, packed.of(payload), state, **more)
 
