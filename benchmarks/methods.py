@@ -85,6 +85,6 @@ def measure(names: list[str], rounds: int) -> dict[str, Any]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", help="all of them by default")
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     print(json.dumps(measure(given.methods or list(catalogue()), given.rounds), indent=2))
