@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: help demo install test lint unit test-slow benchmark clean
 
 help:
-	@echo "make demo       install and compare four methods on bundled data (about a minute)"
+	@echo "make demo       install and compare five methods on bundled data (about a minute)"
 	@echo "make test       install what tests need; lint, types, tests"
 	@echo "make test-slow  the proofs that take minutes"
 	@echo "make benchmark  speed and memory as ratios (needs FEDTAILOR_DATA with fashion-mnist)"

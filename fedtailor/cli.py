@@ -416,11 +416,11 @@ def _show_run(run: "Run", as_json: bool) -> None:
 
 
 def _compare(settings: "Experiment", place: Path, as_json: bool, quiet: bool) -> None:
-    from fedtailor.runs import compare
+    from fedtailor.runs import Comparison, compare
     from fedtailor.views.console import messages
     from fedtailor.views.progress import watching
 
-    kept = _finished(place)
+    kept = Comparison(place).finished() if _is_comparison(place) else []
     if kept:
         messages().print(f"finished before, not run again: {', '.join(kept)}")
     runs = len(settings.compare.methods) * len(settings.compare.seeds) - len(kept)
@@ -447,21 +447,6 @@ def _show_comparison(comparison: "Comparison", as_json: bool) -> None:
         f"plot:   {curves}",
     )
     console.show(f"next:   fedtailor list {comparison.folder}")
-
-
-def _finished(place: Path) -> list[str]:
-    """The finished runs of a comparison that has begun."""
-    from fedtailor.runs import Comparison, Run
-
-    if not _is_comparison(place):
-        return []
-    names = []
-    for folders in Comparison(place).runs().values():
-        for folder in folders:
-            with Run(folder) as run:
-                if run.finished:
-                    names.append(folder.name)
-    return names
 
 
 def _is_comparison(folder: Path) -> bool:

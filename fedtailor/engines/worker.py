@@ -29,7 +29,7 @@ class Worker:
         self.network = build(job.model, inputs_of(job.federation.samples), job.seed)
         self.initial = self.network.weights()
         self.network.module.to(job.device)
-        self.shared, self.kept = parts(job)
+        self.shared, self.kept = parts(job, self.network)
         self._second: Network | None = None
 
     def execute(self, task: Task) -> Result:
@@ -128,7 +128,7 @@ class Worker:
 
     def _keep(self, client: Client) -> bytes | None:
         """What outlives the task: the client's state and the private part of its model."""
-        private = select(client.weights(), self.kept)
+        private = select(client.weights(), self.kept) if self.kept else {}
         if not private and not client.state:
             return None
         return pack({"private": private, "state": client.state})
@@ -159,12 +159,11 @@ class Worker:
         return tensors(federation.samples, getattr(federation, split)[client], self.job.device)
 
 
-def parts(job: Job) -> tuple[frozenset[str], frozenset[str]]:
+def parts(job: Job, network: Network) -> tuple[frozenset[str], frozenset[str]]:
     """The names of the tensors that travel and of those that stay with the client.
 
     Running statistics travel with their layer, stay, or do neither and start afresh in every task.
     """
-    network = build(job.model, inputs_of(job.federation.samples), job.seed)
     shared, everything = job.method.shared(network), frozenset(network.names)
     if job.model.running_statistics == "averaged":
         return shared, everything - shared

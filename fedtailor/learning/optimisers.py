@@ -1,7 +1,7 @@
 """Steps of the local optimisers.
 
 By hand because the first step of a ``torch.optim`` optimiser imports torch's compiler, which costs every
-worker a second and a hundred megabytes; the mathematics is the same and tested against it.
+worker seconds and about 70 MB; the mathematics is the same and tested against it.
 """
 
 from collections.abc import Sequence

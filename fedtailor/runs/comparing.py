@@ -39,6 +39,10 @@ class Comparison:
             for label in plan
         }
 
+    def finished(self) -> list[str]:
+        """The names of the runs that need not run again."""
+        return [folder.name for folders in self.runs().values() for folder in folders if _finished(folder)]
+
     def table(self) -> list[dict[str, Any]]:
         """A row per method: mean and deviation over the seeds of every model's accuracy, bytes and time."""
         statistic = "pooled" if self.experiment.compare.pooled else "accuracy"

@@ -18,7 +18,7 @@ from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import Ask, Decide, Memory, Method, Moment, Payload, Replies, Reward, Server
-from fedtailor.models import build
+from fedtailor.models import Network, build
 from fedtailor.packing import digest, pack, unpack
 from fedtailor.payload import Rejected, check
 from fedtailor.runs.measures import measures
@@ -78,12 +78,13 @@ class RoundLoop:
         self.experiment, self.job, self.engine, self.store, self.watch = experiment, job, engine, store, watch
         self.method = job.method
         self.scripts = dict(scripts or {})
-        self.shared, self.kept = parts(job)
+        network = build(job.model, inputs_of(job.federation.samples), job.seed)
+        self.shared, self.kept = parts(job, network)
         self.clients = job.federation.clients
         self.held: dict[int, Score] = store.latest_scores("held", 0)
         self.stateful = {int(key) for key in store.state_keys("client")}
         self._memo: dict[tuple[str, tuple[int, ...]], dict[int, Score]] = {}
-        self.server = self._server(self._next_round())
+        self.server = self._server(network, self._next_round())
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Go on to the end; False when ``stop`` asked to end at a round boundary before it."""
@@ -395,10 +396,9 @@ class RoundLoop:
 
     # Small things
 
-    def _server(self, round: int) -> Server:
+    def _server(self, network: Network, round: int) -> Server:
         """The server as stored, or at its start."""
         job = self.job
-        network = build(job.model, inputs_of(job.federation.samples), job.seed)
         sizes = tuple(int(size) for size in job.federation.train.sizes)
         moment = Moment(job.seed, 0, round, self.experiment.rounds)
         known = {int(key) for key in self.store.state_keys("memory")}

@@ -204,16 +204,15 @@ def _go_on(
     scripts: Mapping[str, Script] | None,
 ) -> Run:
     with Store(place, write=True) as store:
-        network = build_network(settings.model, inputs_of(job.federation.samples), settings.seed)
-        for warning in (settings.method.inert(), settings.method.misfit(settings.training, network)):
-            if warning:
-                watch.warning(f"{settings.method.name}: {warning}")
         if (known := store.meta("environment")) != environment():
             watch.warning(f"this run began with {_differences(known)}: its last digits may differ from here on")
         engine = shop.engine_for(settings)
         with _stop_at_boundary() as stop:
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, watch, scripts)
+            for warning in (settings.method.inert(), settings.method.misfit(settings.training, loop.server.network)):
+                if warning:
+                    watch.warning(f"{settings.method.name}: {warning}")
             watch.begin(settings.name, settings.rounds, loop.server.round - 1)
             try:
                 complete = loop.run(stop)

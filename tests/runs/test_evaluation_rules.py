@@ -10,7 +10,7 @@ import fedtailor
 from fedtailor.engines import Inline
 from fedtailor.methods import Client, Method, Payload, find
 from fedtailor.packing import unpack
-from fedtailor.runs import Workshop
+from fedtailor.runs import Watch, Workshop
 
 SETTINGS: dict[str, Any] = {
     "rounds": 4,
@@ -189,3 +189,18 @@ def test_a_reply_that_lacks_a_tensor_is_left_out(tmp_path: Path) -> None:
     settings = {"participation": {"ratio": 1.0}, "rounds": 2}
     with fedtailor.run(of(Sparse(), **settings), folder=tmp_path / "run") as run:
         assert {(e["client"], e["detail"].startswith("the model lacks")) for e in run.events()} == {(0, True)}
+
+
+def test_a_run_warns_of_settings_and_networks_that_switch_its_method_off(tmp_path: Path) -> None:
+    class Heard(Watch):
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def warning(self, sentence: str) -> None:
+            self.said.append(sentence)
+
+    watch = Heard()
+    fedtailor.run(of(find("fedprox")(mu=0.0), rounds=1), folder=tmp_path / "1", watch=watch).close()
+    fedtailor.run(of(find("fedbn")(), rounds=1), folder=tmp_path / "2", watch=watch).close()
+    fedtailor.run(of(find("fedprox")(mu=0.1), rounds=1), folder=tmp_path / "3", watch=watch).close()
+    assert [sentence.partition(":")[0] for sentence in watch.said] == ["fedprox", "fedbn"]
