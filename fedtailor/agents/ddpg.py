@@ -2,14 +2,15 @@
 
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedtailor.agents.actions import Action
-from fedtailor.agents.networks import MLP
+from fedtailor.agents.attention import Attention
+from fedtailor.agents.networks import MLP, Network, seen
 from fedtailor.agents.replay import Replay
 from fedtailor.learning.optimisers import Adam
 
@@ -19,6 +20,7 @@ class DDPGSettings:
     """The numbers of the algorithm."""
 
     hidden: tuple[int, ...] = (256, 256)  # units of the hidden layers of actor and critic
+    network: Literal["mlp", "attention"] = "mlp"  # over all slots at once, or over each: any number, any order
     actor_lr: float = 1e-3
     critic_lr: float = 1e-3
     noise: float = 0.03  # standard deviation of the exploration noise on the logits
@@ -26,6 +28,10 @@ class DDPGSettings:
     capacity: int = 100_000  # transitions in the replay
     discount: float | None = None  # of the next value; None: every decision is an episode of its own
     polyak: float = 0.96  # what target networks keep of themselves in a step
+    exchangeable: int = 0  # the first slots, whose order says nothing: a transition is replayed with them shuffled
+    penalty: float = 0.0  # weight of the mean squared logit in the actor's loss; 0 lets a softmax saturate
+    action_scale: float = 1.0  # factor of the actions that the critic sees
+    reward_scale: float = 1.0  # factor of the rewards that the critic learns
 
 
 class DDPG:
@@ -39,9 +45,14 @@ class DDPG:
 
     def __init__(self, slots: int, features: int, action: Action, settings: DDPGSettings, stream: torch.Generator):
         self.slots, self.action, self.settings = slots, action, settings
-        observed, acted = slots * (features + 1), slots * action.outputs  # a slot's features and its mask
-        self.actor = MLP(observed, settings.hidden, acted, stream)
-        self.critic = MLP(observed + acted, settings.hidden, 1, stream)
+        hidden, outputs = settings.hidden, action.outputs
+        if settings.network == "attention":
+            self.actor: Network = Attention(features, hidden, outputs, 0, stream)
+            self.critic: Network = Attention(features + outputs, hidden, 0, 1, stream)
+        else:
+            observed, acted = slots * (features + 1), slots * outputs  # a slot's features and its mask
+            self.actor = MLP(observed, hidden, acted, stream)
+            self.critic = MLP(observed + acted, hidden, 1, stream)
         self.networks = {"actor": self.actor, "critic": self.critic}
         if settings.discount is not None:
             self.networks |= {"target_actor": deepcopy(self.actor), "target_critic": deepcopy(self.critic)}
@@ -92,33 +103,48 @@ class DDPG:
         """One step on a batch from the replay; nothing while it is empty."""
         if not len(self.replay):
             return
-        batch = self.replay.sample(self.settings.batch, stream)
+        batch = self._sample(stream)
         state, mask = batch["state"], batch["mask"]
         target = self.target(batch)
         error = F.mse_loss(self._value(self.critic, state, mask, batch["action"]), target)
         self.critic_optimiser.step(list(torch.autograd.grad(error, self.critic.parameters)))
-        action = self.action(self._logits(self.actor, state, mask), mask)
-        loss = -self._value(self.critic, state, mask, action).mean()
+        logits = self._logits(self.actor, state, mask)
+        loss = -self._value(self.critic, state, mask, self.action(logits, mask)).mean()
+        if self.settings.penalty:
+            loss = loss + self.settings.penalty * logits[mask].square().mean()
         self.actor_optimiser.step(list(torch.autograd.grad(loss, self.actor.parameters)))
         if self.settings.discount is not None:
             self.networks["target_actor"].approach(self.actor, self.settings.polyak)
             self.networks["target_critic"].approach(self.critic, self.settings.polyak)
         self.steps += 1
 
+    def _sample(self, stream: torch.Generator) -> dict[str, Tensor]:
+        """A batch from the replay, in each transition of which the exchangeable slots have another order."""
+        batch = self.replay.sample(self.settings.batch, stream)
+        count = self.settings.exchangeable
+        if not count:
+            return batch
+        rows = torch.arange(self.settings.batch)[:, None]
+        order = torch.arange(self.slots).repeat(len(rows), 1)
+        order[:, :count] = torch.rand(len(rows), count, generator=stream).argsort(1)
+        return {name: column[rows, order] if column.dim() > 1 else column for name, column in batch.items()}
+
     def target(self, batch: dict[str, Tensor]) -> Tensor:
         """What the critic should say of each transition.  # (batch,)"""
+        reward = self.settings.reward_scale * batch["reward"]
         if self.settings.discount is None:
-            return batch["reward"]
+            return reward
         with torch.no_grad():
             state, mask = batch["next_state"], batch["next_mask"]
             action = self.action(self._logits(self.networks["target_actor"], state, mask), mask)
             following = self._value(self.networks["target_critic"], state, mask, action)
-            return batch["reward"] + self.settings.discount * (1 - batch["done"]) * following
+            return reward + self.settings.discount * (1 - batch["done"]) * following
 
     def value(self, state: Tensor, action: Tensor, mask: Tensor | None = None) -> float:
         """What the critic expects of an action in a state."""
         with torch.no_grad():
-            return float(self._value(self.critic, state[None], self._present(mask)[None], action[None]))
+            value = self._value(self.critic, state[None], self._present(mask)[None], action[None])
+            return float(value) / self.settings.reward_scale
 
     # Keep
 
@@ -150,18 +176,18 @@ class DDPG:
             raise ValueError(f"the mask {mask.tolist()} must name at least one of {self.slots} slots")
         return mask
 
-    def _logits(self, actor: MLP, state: Tensor, mask: Tensor) -> Tensor:
-        return actor(_seen(state, mask)).reshape(*mask.shape, self.action.outputs)  # (..., slots, outputs)
+    def _logits(self, actor: Network, state: Tensor, mask: Tensor) -> Tensor:
+        return actor(seen(state, mask)).reshape(*mask.shape, self.action.outputs)  # (..., slots, outputs)
 
-    def _value(self, critic: MLP, state: Tensor, mask: Tensor, action: Tensor) -> Tensor:
-        return critic(torch.cat([_seen(state, mask), action.flatten(1)], -1)).squeeze(-1)  # (batch,)
+    def _value(self, critic: Network, state: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        action = self.settings.action_scale * action
+        if self.settings.network == "attention":
+            # what is done to a slot is one more feature of it
+            state = torch.cat([state, action.reshape(*mask.shape, self.action.outputs)], -1)
+            return critic(seen(state, mask)).squeeze(-1)
+        return critic(torch.cat([seen(state, mask), action.flatten(1)], -1)).squeeze(-1)  # (batch,)
 
 
 def _only(state: Tensor, mask: Tensor) -> Tensor:
     """The state with zeros in empty slots."""
     return state.masked_fill(~mask.unsqueeze(-1), 0.0)
-
-
-def _seen(state: Tensor, mask: Tensor) -> Tensor:
-    """What a network sees of a state: the features, and which slots are present.  # (..., slots * (features + 1))"""
-    return torch.cat([_only(state, mask).flatten(-2), mask.to(state.dtype)], -1)

@@ -1,0 +1,242 @@
+"""What a stochastic policy may do: distributions over actions, whose logits come from its network.
+
+An action is one flat tensor of numbers (floats, also where they are whole), which `Joint` composes of its heads'
+numbers and splits again. An action is what is done, not what it was made from (weights that sum to one, not their
+logits), so it can be recorded, scripted and read; its probability is a function of the logits and the action alone.
+Masked slots take no part: no weight, no choice (zero), no share of probability or entropy, no gradient.
+"""
+
+from collections.abc import Mapping
+from math import log, pi
+from typing import ClassVar, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Head(Protocol):
+    """A distribution over numbers, given logits (..., slots, outputs) of every slot or (..., outputs) of all."""
+
+    parameters: list[Tensor]  # learned, whatever the state: deviations, as logarithms
+
+    @property
+    def per_slot(self) -> bool:
+        """Whether every slot has logits and numbers of its own."""
+
+    @property
+    def outputs(self) -> int:
+        """Logits of a slot or, not per slot, of all."""
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of the action of a slot or, not per slot, of all."""
+
+    def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
+        """An action (..., numbers), flat: drawn with a stream, the most likely one without."""
+
+    def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        """The logarithm of an action's probability or density.  # (...)"""
+
+    def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
+        """How open the choice is.  # (...)"""
+
+
+class Joint:
+    """Independent heads as one: an action is the numbers of the heads in their order.
+
+    With heads {"batch": IntegerHead(1, 64), "weights": SimplexHead()} and 3 slots, an action is
+    [batch, weight 0, weight 1, weight 2]. The logits are flat too: those of slot 0 (of the heads per slot, in
+    order), of slot 1, ..., then those of the other heads.
+    """
+
+    def __init__(self, slots: int, heads: Mapping[str, Head]):
+        self.slots, self.heads = slots, dict(heads)
+        self.per_slot = [head.outputs if head.per_slot else 0 for head in heads.values()]  # outputs of each head
+        self.shared = [0 if head.per_slot else head.outputs for head in heads.values()]
+        self.numbers = [slots * head.numbers if head.per_slot else head.numbers for head in heads.values()]
+        self.parameters = [parameter for head in heads.values() for parameter in head.parameters]
+
+    def split(self, action: Tensor) -> dict[str, Tensor]:
+        """The numbers of every head.  # (..., slots) or (..., numbers)"""
+        return dict(zip(self.heads, action.split_with_sizes(self.numbers, -1), strict=True))
+
+    def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
+        return torch.cat([head.sample(own, mask, stream) for head, own in self._own(logits)], -1)
+
+    def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        numbers = self.split(action).values()
+        pairs = zip(self._own(logits), numbers, strict=True)
+        return torch.stack([head.log_prob(own, mask, number) for (head, own), number in pairs]).sum(0)
+
+    def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return torch.stack([head.entropy(own, mask) for head, own in self._own(logits)]).sum(0)
+
+    def _own(self, logits: Tensor) -> list[tuple[Head, Tensor]]:
+        """Every head with its logits."""
+        slots, shared = logits.split_with_sizes([self.slots * sum(self.per_slot), sum(self.shared)], -1)
+        slots = slots.reshape(*slots.shape[:-1], self.slots, sum(self.per_slot))
+        rows, commons = slots.split_with_sizes(self.per_slot, -1), shared.split_with_sizes(self.shared, -1)
+        both = zip(self.heads.values(), rows, commons, strict=True)
+        return [(head, row if head.per_slot else common) for head, row, common in both]
+
+
+class SimplexHead:
+    """Weights of the present slots that sum to one: the softmax of Gaussians with a common deviation.
+
+    w = softmax(z), z ~ N(mu, sigma^2 I) over the n present slots. Weights say what z is except for a shift of all its
+    numbers, which does nothing; log w without its mean is z without its mean, a Gaussian with deviation sigma in the
+    n - 1 directions that sum to zero. Its density is the probability of an action here: no logits need to be kept,
+    and learning is not disturbed by the shift.
+    """
+
+    per_slot: ClassVar = True
+    outputs: ClassVar = 1
+    numbers: ClassVar = 1
+
+    def __init__(self, deviation: float = 0.5):
+        self.parameters = [_logarithm(deviation)]
+
+    def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
+        z = logits.squeeze(-1)
+        if stream is not None:
+            z = z + self.parameters[0].exp() * torch.randn(z.shape, generator=stream)
+        return z.masked_fill(~mask, -torch.inf).softmax(-1)
+
+    def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        # a weight of nothing, which a script may give, counts as the smallest positive number
+        seen = action.clamp(min=torch.finfo(action.dtype).tiny).log()
+        away = _centred(seen - logits.squeeze(-1), mask) / self.parameters[0].exp()
+        free = mask.sum(-1) - 1  # directions
+        return -away.square().sum(-1) / 2 - free * (self.parameters[0] + log(2 * pi) / 2)
+
+    def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return (mask.sum(-1) - 1) * (self.parameters[0] + (1 + log(2 * pi)) / 2)
+
+
+class MultiCategoricalHead:
+    """One of ``options`` for every present slot, each slot on its own: the numbers 0, ..., options - 1."""
+
+    per_slot: ClassVar = True
+    numbers: ClassVar = 1
+
+    def __init__(self, options: int):
+        self.outputs = options
+        self.parameters: list[Tensor] = []
+
+    def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
+        return _pick(logits, stream).masked_fill(~mask, 0.0)  # (..., slots)
+
+    def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        return _picked(logits, action).masked_fill(~mask, 0.0).sum(-1)
+
+    def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return _openness(logits).masked_fill(~mask, 0.0).sum(-1)
+
+
+class CategoricalHead:
+    """One of ``options`` for all: a number 0, ..., options - 1."""
+
+    per_slot: ClassVar = False
+    numbers: ClassVar = 1
+
+    def __init__(self, options: int):
+        self.outputs = options
+        self.parameters: list[Tensor] = []
+
+    def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
+        return _pick(logits, stream)[..., None]
+
+    def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        return _picked(logits, action.squeeze(-1))
+
+    def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return _openness(logits)
+
+
+class IntegerHead:
+    """A whole number from low to high, where neighbours are alike: equal steps of sigmoid(z), z ~ Logistic(mu, s).
+
+    Of n numbers, the k-th is chosen where (k - 1) / n < sigmoid(z) < k / n. Many values need one logit, and each
+    learns from its neighbours. At the start, mu = 0 and s = 1, all values are equally likely. Greedy is the median,
+    which the ends of the range do not pull away as they do the mean.
+    """
+
+    per_slot: ClassVar = False
+    outputs: ClassVar = 1
+    numbers: ClassVar = 1
+
+    def __init__(self, low: int, high: int):
+        self.low, self.high = low, high
+        self.parameters = [_logarithm(1.0)]
+
+    def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
+        if stream is not None:
+            return self.low + _pick(self._logits(logits), stream)[..., None]
+        return (self.low + (self.high + 1 - self.low) * logits.sigmoid()).floor().clamp(max=self.high)
+
+    def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        return _picked(self._logits(logits), action.squeeze(-1) - self.low)
+
+    def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return _openness(self._logits(logits))
+
+    def _logits(self, logits: Tensor) -> Tensor:
+        """The logarithms of the values' probabilities.  # (..., values)"""
+        values = self.high + 1 - self.low
+        borders = (torch.arange(values + 1) / values).logit().clamp(-99.0, 99.0)  # finite: so are the gradients
+        z = (borders - logits) / self.parameters[0].exp()
+        left, right = z[..., :-1], z[..., 1:]
+        # sigmoid(right) - sigmoid(left), whose own logarithm would be lost where both are nearly 0 or 1
+        return F.logsigmoid(right) + F.logsigmoid(-left) + torch.log(-torch.expm1(left - right))
+
+
+class GaussianHead:
+    """Any numbers: independent Gaussians, whose deviations do not depend on the state."""
+
+    per_slot: ClassVar = False
+
+    def __init__(self, numbers: int, deviation: float = 1.0):
+        self.outputs = self.numbers = numbers
+        self.parameters = [_logarithm(deviation, numbers)]
+
+    def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
+        if stream is None:
+            return logits
+        return logits + self.parameters[0].exp() * torch.randn(logits.shape, generator=stream)
+
+    def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        away = (action - logits) / self.parameters[0].exp()
+        return (-away.square() / 2 - self.parameters[0] - log(2 * pi) / 2).sum(-1)
+
+    def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return (self.parameters[0] + (1 + log(2 * pi)) / 2).sum().expand(logits.shape[:-1])
+
+
+def _logarithm(value: float, *shape: int) -> Tensor:
+    """The logarithm of a positive number, to be learned."""
+    return torch.full(shape, value).log().requires_grad_()
+
+
+def _centred(numbers: Tensor, mask: Tensor) -> Tensor:
+    """The numbers of the present slots without their mean; zeros in the others."""
+    numbers = numbers.masked_fill(~mask, 0.0)
+    mean = numbers.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
+    return (numbers - mean).masked_fill(~mask, 0.0)
+
+
+def _pick(logits: Tensor, stream: torch.Generator | None) -> Tensor:
+    """An option as a float, drawn with a stream, the most likely one without.  # (...)"""
+    if stream is not None:
+        # the first of exponential clocks with these rates to ring is an option with its probability
+        logits = logits - torch.empty(logits.shape).exponential_(generator=stream).log()
+    return logits.argmax(-1).to(logits.dtype)
+
+
+def _picked(logits: Tensor, option: Tensor) -> Tensor:
+    return logits.log_softmax(-1).gather(-1, option.long()[..., None]).squeeze(-1)
+
+
+def _openness(logits: Tensor) -> Tensor:
+    logs = logits.log_softmax(-1)
+    return -(logs.exp() * logs).sum(-1)

@@ -1,0 +1,214 @@
+"""Proximal policy optimisation (Schulman et al., 2017) over slots, of which some may be empty."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedtailor.agents.heads import Head, Joint
+from fedtailor.agents.networks import MLP, Network, PerSlot, seen
+from fedtailor.learning.optimisers import Adam
+
+
+@dataclass(frozen=True)
+class PPOSettings:
+    """The numbers of the algorithm."""
+
+    hidden: tuple[int, ...] = (64, 64)  # units of the hidden layers of actor and critic
+    network: Literal["flat", "per-slot"] = "flat"  # one MLP over all slots, or one over each: any number, any order
+    actor_lr: float = 3e-4
+    critic_lr: float = 3e-4
+    buffer: int | None = None  # decisions to learn from at once; None: those of an episode
+    epochs: int = 10  # passes over the buffer
+    batch: int = 64  # decisions in one step of learning
+    clip: float = 0.2  # how far the probability of an action may move and still gain
+    discount: float = 0.99  # of the next value; 0: every decision is an episode of its own
+    trace: float = 0.95  # lambda: 1 trusts the rewards until the end, 0 the critic's next value
+    entropy: float = 0.0  # weight of the entropy beside the clipped objective
+    longest: float = 0.5  # norm to which a gradient of the actor or of the critic is cut
+
+
+class PPO:
+    """A stochastic policy pi(a | s) that takes short steps uphill; a critic V(s) says what was better than expected.
+
+    A state is a row of features for every slot; with a mask of the present slots, any number of them up to ``slots``
+    will do. What concerns all slots (a server's own row) is repeated in every row. An action is one flat tensor, the
+    numbers of the heads in their order; ``split`` names them.
+
+    Decisions are observed in the order of time. When the buffer is ``ready``, ``learn`` makes several passes over it
+    and empties it. Between two calls of ``learn`` the networks do not change, so the probabilities of the actions and
+    the values of the states are computed when learning begins; whoever acts before and observes after it would have
+    the action counted as the new policy's.
+    """
+
+    def __init__(
+        self, slots: int, features: int, heads: Mapping[str, Head], settings: PPOSettings, stream: torch.Generator
+    ):
+        self.slots, self.features, self.settings = slots, features, settings
+        self.heads = Joint(slots, deepcopy(dict(heads)))  # they learn: never shared by two agents
+        self.actor = self._network(sum(self.heads.per_slot), sum(self.heads.shared), stream)
+        self.critic = self._network(0, 1, stream)
+        self.actor_optimiser = Adam(self._policy, settings.actor_lr)
+        self.critic_optimiser = Adam(self.critic.parameters, settings.critic_lr)
+        self.steps = 0  # times it learned
+        self._buffer: list[dict[str, Tensor]] = []
+
+    # Act
+
+    def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
+        """The action in a state (slots, features): with a stream, drawn, without, greedy."""
+        mask = self._present(mask)
+        with torch.no_grad():
+            return self.heads.sample(self.actor(seen(state, mask)), mask, stream)
+
+    def split(self, action: Tensor) -> dict[str, Tensor]:
+        """The numbers of an action by the names of the heads."""
+        return self.heads.split(action)
+
+    # Observe
+
+    def observe(
+        self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
+    ) -> None:
+        """Remember what an action brought, in the order of time; ``done`` ends an episode."""
+        mask = self._present(mask)
+        decision = {"state": state.masked_fill(~mask[:, None], 0.0), "mask": mask.clone(), "action": action.clone()}
+        self._buffer.append({**decision, "reward": torch.tensor(float(reward)), "done": torch.tensor(float(done))})
+
+    @property
+    def ready(self) -> bool:
+        """Whether the buffer is full or, without a size, holds an episode."""
+        if self.settings.buffer is not None:
+            return len(self._buffer) >= self.settings.buffer
+        return bool(self._buffer) and bool(self._buffer[-1]["done"])
+
+    # Learn
+
+    def learn(
+        self, stream: torch.Generator, following: Tensor | None = None, following_mask: Tensor | None = None
+    ) -> None:
+        """Learn from the buffer and empty it; nothing while it is empty.
+
+        ``following`` is the state after the latest decision; without it, that decision ends its episode.
+        """
+        if not self._buffer:
+            return
+        buffer = _stacked(self._buffer)
+        state, mask = buffer["state"], buffer["mask"]
+        with torch.no_grad():
+            buffer["log_prob"] = self._log_prob(state, mask, buffer["action"])
+            values = self._value(state, mask)
+            last = 0.0 if following is None else self.value(following, following_mask)
+            buffer["advantage"] = advantages(
+                buffer["reward"], values, buffer["done"], last, self.settings.discount, self.settings.trace
+            )
+            buffer["return"] = buffer["advantage"] + values
+        for _ in range(self.settings.epochs):
+            order = torch.randperm(len(values), generator=stream)
+            for first in range(0, len(order), self.settings.batch):
+                rows = order[first : first + self.settings.batch]
+                self._step({name: column[rows] for name, column in buffer.items()})
+        self._buffer = []
+        self.steps += 1
+
+    def _step(self, batch: dict[str, Tensor]) -> None:
+        """Actor and critic, by one step."""
+        state, mask, advantage = batch["state"], batch["mask"], batch["advantage"]
+        if len(advantage) > 1:
+            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        logits = self.actor(seen(state, mask))
+        ratio = (self.heads.log_prob(logits, mask, batch["action"]) - batch["log_prob"]).exp()
+        gain = clipped(ratio, advantage, self.settings.clip).mean()
+        loss = -gain - self.settings.entropy * self.heads.entropy(logits, mask).mean()
+        self.actor_optimiser.step(self._gradients(loss, self._policy))
+        error = F.mse_loss(self._value(state, mask), batch["return"])
+        self.critic_optimiser.step(self._gradients(error, self.critic.parameters))
+
+    def value(self, state: Tensor, mask: Tensor | None = None) -> float:
+        """What the critic expects from a state on."""
+        with torch.no_grad():
+            return float(self._value(state, self._present(mask)))
+
+    # Keep
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything learned and remembered."""
+        return {
+            "actor": self.actor.state_dict(),
+            "critic": self.critic.state_dict(),
+            "heads": self.heads.parameters,
+            "actor_optimiser": self.actor_optimiser.state_dict(),
+            "critic_optimiser": self.critic_optimiser.state_dict(),
+            "buffer": _stacked(self._buffer),
+            "steps": self.steps,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.actor.load_state_dict(state["actor"])
+        self.critic.load_state_dict(state["critic"])
+        with torch.no_grad():
+            for own, stored in zip(self.heads.parameters, state["heads"], strict=True):
+                own.copy_(stored)
+        self.actor_optimiser.load_state_dict(state["actor_optimiser"])
+        self.critic_optimiser.load_state_dict(state["critic_optimiser"])
+        columns = {name: rows.clone().unbind() for name, rows in state["buffer"].items()}
+        self._buffer = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        self.steps = state["steps"]
+
+    # Inside
+
+    @property
+    def _policy(self) -> list[Tensor]:
+        return [*self.actor.parameters, *self.heads.parameters]
+
+    def _network(self, per_slot: int, shared: int, stream: torch.Generator) -> Network:
+        """From what is seen (..., slots * (features + 1)) to (..., slots * per_slot + shared) outputs."""
+        if self.settings.network == "per-slot":
+            return PerSlot(self.features, self.settings.hidden, per_slot, shared, stream)
+        return MLP(self.slots * (self.features + 1), self.settings.hidden, self.slots * per_slot + shared, stream)
+
+    def _present(self, mask: Tensor | None) -> Tensor:
+        mask = torch.ones(self.slots, dtype=torch.bool) if mask is None else mask
+        if mask.shape != (self.slots,) or not mask.any():
+            raise ValueError(f"the mask {mask.tolist()} must name at least one of {self.slots} slots")
+        return mask
+
+    def _log_prob(self, state: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        return self.heads.log_prob(self.actor(seen(state, mask)), mask, action)  # (batch,)
+
+    def _value(self, state: Tensor, mask: Tensor) -> Tensor:
+        return self.critic(seen(state, mask)).squeeze(-1)  # (...)
+
+    def _gradients(self, loss: Tensor, parameters: list[Tensor]) -> list[Tensor]:
+        gradients = torch.autograd.grad(loss, parameters)
+        norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+        scale = (self.settings.longest / (norm + 1e-6)).clamp(max=1.0)
+        return [gradient * scale for gradient in gradients]
+
+
+def clipped(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """min(rho A, clip(rho, 1 - eps, 1 + eps) A): what an action's probability ratio gains, and no more beyond eps."""
+    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+
+def advantages(reward: Tensor, value: Tensor, done: Tensor, last: float, discount: float, trace: float) -> Tensor:
+    """Generalised advantage estimation (Schulman et al., 2016) of decisions (steps,) in the order of time.
+
+    A_t = delta_t + discount * trace * A_{t+1}, delta_t = r_t + discount * V(s_{t+1}) - V(s_t); nothing reaches over
+    the end of an episode. ``last`` is the value after the latest decision.
+    """
+    following = torch.cat([value[1:], value.new_tensor([last])])
+    delta = reward + discount * (1 - done) * following - value
+    result: list[float] = []  # the latest first
+    for surprise, ends in zip(delta.flip(0).tolist(), done.flip(0).tolist(), strict=True):
+        result.append(surprise + discount * trace * (1 - ends) * (result[-1] if result else 0.0))
+    return value.new_tensor(result[::-1])
+
+
+def _stacked(decisions: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The decisions by column; nothing for none of them."""
+    return {name: torch.stack([decision[name] for decision in decisions]) for name in (decisions or [{}])[0]}
