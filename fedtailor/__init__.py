@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         export_client,
         export_global,
         load_model,
+        pretrain,
         resume,
         run,
     )
@@ -42,6 +43,7 @@ _HOMES = {
             "export_client",
             "export_global",
             "load_model",
+            "pretrain",
             "resume",
             "run",
         ),
@@ -68,6 +70,7 @@ __all__ = [
     "export_client",
     "export_global",
     "load_model",
+    "pretrain",
     "resume",
     "run",
 ]

@@ -122,7 +122,45 @@ def resume(
     chosen = {key: value for key, value in where.items() if value is not None}
     with _interruptible(run), watching(quiet=quiet) as watch:
         done = runs.resume(run, watch=watch, engine=chosen)
-    _show_run(done, as_json)
+    _show_policy(done, as_json) if done.pretrains else _show_run(done, as_json)
+
+
+@app.command(epilog="Example: fedtailor pretrain pfedrlla scenario.toml --rounds 100, then --set method.policy=...")
+def pretrain(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="A method with an agent.")],
+    scenario: Annotated[
+        Path | None, typer.Argument(metavar="SCENARIO.toml", help="An experiment to learn on; without it, digits.")
+    ] = None,
+    sets: Sets = None,
+    name: Name = None,
+    episodes: Annotated[int | None, typer.Option(help="Whole federations, one after the other.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random stream.")] = None,
+    rounds: Rounds = None,
+    data_dir: DataDir = None,
+    workers: Workers = None,
+    engine: EngineKind = None,
+    out: Annotated[Path, typer.Option(help="Folder in which the policy gets its folder.")] = Path("policies"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a method's agent on a scenario, and keep its policy for other runs.
+
+    The scenario's settings of the method stay, if it is about the same method. Ctrl-C stops at a round boundary;
+    'fedtailor resume' goes on.
+    """
+    known = _settings(scenario, [])
+    from fedtailor.methods import spec
+
+    changes = [_change("method", {"name": method})] if spec(known.method) != method else []
+    changes += [_change("seed", seed), _change("rounds", rounds), _change("pretrain.episodes", episodes)]
+    settings = _settings(scenario, [*changes, *_where(name, data_dir, workers, engine)], sets)
+    from fedtailor import runs
+    from fedtailor.views.progress import watching
+
+    place = out / settings.name
+    with _interruptible(place), watching(quiet=quiet) as watch:
+        done = runs.pretrain(settings, folder=place, watch=watch)
+    _show_policy(done, as_json)
 
 
 @app.command(epilog="Example: fedtailor compare experiment.toml --methods local,fedavg,fedper --seeds 0,1,2")
@@ -210,6 +248,24 @@ def show(
             console.show_json(pages.run_document(found, clients))
         else:
             console.show(pages.run_page(found, clients))
+
+
+@app.command(epilog="Example: fedtailor draw runs/experiment --out pictures")
+def draw(
+    run: RunFolder,
+    out: Annotated[Path | None, typer.Option(help="Where they go; default: drawings in the run's folder.")] = None,
+    ending: Annotated[Literal["png", "svg", "pdf"], typer.Option("--format", help="What is written.")] = "png",
+    as_json: Json = False,
+) -> None:
+    """Draw the curves of a run and what its method has to show: groups, weights, decisions."""
+    from fedtailor.runs import Run
+    from fedtailor.views import console
+    from fedtailor.views.drawings import draw as draw_all
+
+    place = out or run / "drawings"
+    with Run(run) as found, _writing(place):
+        written = [str(path) for path in draw_all(found, place, ending)]
+    console.show_json({"written": written}) if as_json else console.show(*written)
 
 
 @app.command(epilog="Example: fedtailor methods fedprox")
@@ -310,6 +366,19 @@ def data_show(
         console.show_json({**summary, "table": rows, "picture": str(out)})
     else:
         console.show(pages.federation_page(summary, rows), f"picture: {out}")
+
+
+@app.command(epilog="Example: fedtailor devices experiment.toml --set devices.profiles=tiers")
+def devices(
+    experiment: ExperimentFile = None, sets: Sets = None, data_dir: DataDir = None, as_json: Json = False
+) -> None:
+    """Show what every client's device can do, and what an epoch takes it."""
+    settings = _settings(experiment, _where(None, data_dir, None, None), sets)
+    from fedtailor.runs import Workshop, describe_devices
+    from fedtailor.views import console, pages
+
+    document = describe_devices(settings, Workshop())
+    console.show_json(document) if as_json else console.show(pages.devices_page(document))
 
 
 @app.command(epilog="Example: fedtailor export runs/experiment --client 3 --out client-3")
@@ -415,6 +484,21 @@ def _show_run(run: "Run", as_json: bool) -> None:
         console.show(f"next: fedtailor show {run.folder} --clients", f"      fedtailor export {run.folder} --client 0")
 
 
+def _show_policy(run: "Run", as_json: bool) -> None:
+    from fedtailor.views import console, pages
+    from fedtailor.views.rewards import rewards_figure
+
+    picture = run.folder / "rewards.png"
+    with run:
+        with _writing(run.folder):
+            rewards_figure(run).savefig(picture)
+        if as_json:
+            console.show_json({**pages.run_document(run), "policy": str(run.folder), "picture": str(picture)})
+            return
+        console.show(pages.run_page(run), f"policy: {run.folder}", f"rewards: {picture}")
+        console.show(f"next: fedtailor run experiment.toml --set method.policy={run.folder}")
+
+
 def _compare(settings: "Experiment", place: Path, as_json: bool, quiet: bool) -> None:
     from fedtailor.runs import Comparison, compare
     from fedtailor.views.console import messages
@@ -436,15 +520,17 @@ def _show_comparison(comparison: "Comparison", as_json: bool) -> None:
 
     with _writing(comparison.folder):
         tables = write_comparison(comparison)
-        curves = draw_comparison(comparison, comparison.folder / "curves.png")
+        curves = [draw_comparison(comparison, comparison.folder / "curves.png")]
+        if comparison.experiment.devices is not None:
+            curves.append(draw_comparison(comparison, comparison.folder / "curves-time.png", over="time"))
     summary = comparison.summary()
     if as_json:
-        console.show_json({**summary, "written": [str(path) for path in (*tables, curves)]})
+        console.show_json({**summary, "written": [str(path) for path in (*tables, *curves)]})
         return
     console.show(
         pages.comparison_page(summary, console.results().width),
         f"tables: {', '.join(map(str, tables))}",
-        f"plot:   {curves}",
+        f"plot:   {', '.join(map(str, curves))}",
     )
     console.show(f"next:   fedtailor list {comparison.folder}")
 

@@ -70,6 +70,15 @@ def has_objects(tree: Any) -> bool:
     return isinstance(tree, Stored)
 
 
+def plain(tree: Any) -> Any:
+    """An unpacked tree to look at: the state of an object stands in its place."""
+    if isinstance(tree, dict):
+        return {key: plain(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [plain(value) for value in tree]
+    return plain(tree.state) if isinstance(tree, Stored) else tree
+
+
 def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -26,6 +26,21 @@ def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float]) -> Wei
     }
 
 
+def combinations(models: Sequence[Mapping[str, Tensor]], shares: Tensor) -> list[Weights]:
+    """Several weighted means of the same models: a row of shares (means, models) each, normalised to sum to one."""
+    shares = shares.double() / shares.double().sum(1, keepdim=True)
+    found: list[Weights] = [{} for _ in shares]
+    for name, tensor in models[0].items():
+        rows = torch.stack([model[name] for model in models]).reshape(len(models), -1)
+        if tensor.is_floating_point():
+            mixed = shares.to(tensor.dtype) @ rows
+        else:
+            mixed = (shares @ rows.double()).round().to(tensor.dtype)
+        for weights, row in zip(found, mixed, strict=True):
+            weights[name] = row.reshape(tensor.shape)
+    return found
+
+
 def select(weights: Mapping[str, Tensor], names: Collection[str]) -> Weights:
     """The tensors with these names, in the order of ``weights``."""
     return {name: tensor for name, tensor in weights.items() if name in names}
@@ -91,6 +106,15 @@ class Sum:
             if name in self._counters
         }
         return {**clone(self._totals), **exact}
+
+
+def finite(tensor: Tensor) -> bool:
+    """Whether no value is infinite or not a number."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return True
+    # A sum takes a tenth of the time of a look at every value. It is not finite if one of them is not, but large
+    # ones may also add up to infinity.
+    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
 
 def nbytes(weights: Mapping[str, Tensor]) -> int:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedtailor.weights import Sum, clone, cosine, delta, dot, learned, mean, nbytes, norm, select
+from fedtailor.weights import Sum, clone, cosine, delta, dot, finite, learned, mean, nbytes, norm, select
 
 
 def model(first: float, second: float, count: int) -> dict[str, torch.Tensor]:
@@ -135,3 +135,23 @@ def test_a_sum_changes_no_model_it_was_given() -> None:
     total.add(one, 1.0)
     assert one["w"].tolist() == [1.0, 2.0]
     assert total.total()["w"].tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, -2.0], True),
+        ([], True),
+        ([3e38, 3e38], True),  # though their sum is not
+        ([1.0, float("nan")], False),
+        ([1.0, float("inf")], False),
+        ([float("inf"), float("-inf")], False),
+    ],
+)
+def test_finite_is_what_has_no_value_that_is_infinite_or_not_a_number(values: list[float], expected: bool) -> None:
+    assert finite(torch.tensor(values)) is expected
+    assert finite(torch.complex(torch.zeros(len(values)), torch.tensor(values))) is expected
+
+
+def test_counters_are_finite() -> None:
+    assert finite(torch.tensor([2**62, 2**62]))

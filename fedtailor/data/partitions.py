@@ -6,6 +6,7 @@ leave this file, so a partition is the same on every machine.
 """
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,6 +18,8 @@ from fedtailor.errors import UserError
 from .shares import Shares
 
 DRAWS = 10  # Dirichlet draws before the best of them is repaired
+FRABONI_SIZES = np.array([100, 250, 500, 750, 1000])
+FRABONI_SHARES = np.array([0.1, 0.4, 0.7, 0.9, 1.0])  # of the clients that have at most so many samples
 Stream = np.random.RandomState
 
 
@@ -75,6 +78,36 @@ class Dirichlet(PartitionSettings):
 
     def deal(self, pool: Pool, clients: int, stream: Stream) -> Shares:
         return dirichlet(pool.labels, clients, stream, self.alpha, self.min_size)
+
+
+class DirichletClients(PartitionSettings):
+    """Each client draws its own class proportions from a Dirichlet distribution; other samples are not used.
+
+    As alpha goes to 0 every client has a single class, which spreading the classes over the clients does not give.
+    """
+
+    kind: Literal["dirichlet-clients"] = "dirichlet-clients"
+    alpha: float = Field(
+        0.3, gt=0, le=1e6, description="Concentration: small is near one class each, 100 and more is close to iid."
+    )
+    size: int = Field(
+        200, ge=10, description="Mean samples of a client; a tenth of the clients has a fifth of it, a tenth twice it."
+    )
+
+    def deal(self, pool: Pool, clients: int, stream: Stream) -> Shares:
+        return dirichlet_clients(pool.labels, clients, stream, self.alpha, self.size, pool.classes)
+
+
+class Groups(PartitionSettings):
+    """Clients in groups of about equal size, one after the other, each with classes of its own; others are not used."""
+
+    kind: Literal["groups"] = "groups"
+    labels: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = Field(
+        ((0, 1), (1, 2), (3, 4)), min_length=1, description="The classes of each group, by number."
+    )
+
+    def deal(self, pool: Pool, clients: int, stream: Stream) -> Shares:
+        return groups(pool.labels, clients, stream, self.labels)
 
 
 class OneLabel(PartitionSettings):
@@ -155,7 +188,7 @@ def _from_name(value: Any) -> Any:
 
 Partition = Annotated[
     Annotated[
-        Iid | Pathological | Dirichlet | OneLabel | Mixed | ByWriter | ByDomain | Given,
+        Iid | Pathological | Dirichlet | DirichletClients | Groups | OneLabel | Mixed | ByWriter | ByDomain | Given,
         Field(discriminator="kind"),
     ],
     BeforeValidator(_from_name),
@@ -217,6 +250,51 @@ def dirichlet(
     for each, rows in enumerate(_rows_by_class(label, len(present), stream)):
         owners[rows] = np.repeat(np.arange(clients), best[each])
     return Shares.from_owners(_lift(owners, clients, min_size, stream), clients)
+
+
+def dirichlet_clients(
+    labels: np.ndarray,
+    clients: int,
+    stream: Stream,
+    alpha: float = 0.3,
+    size: int = 200,
+    classes: tuple[str, ...] = (),
+) -> Shares:
+    """Class proportions of every client by Dir(alpha); client sizes as in Fraboni et al. (2021), scaled to ``size``."""
+    _enough(len(labels), clients)
+    present, label = np.unique(labels, return_inverse=True)
+    place = (stream.permutation(clients) + 0.5) / clients  # of a client among all, by size
+    relative = FRABONI_SIZES[np.searchsorted(FRABONI_SHARES, place)]
+    counts = _dirichlet_counts(_apportion(relative, size * clients), len(present), alpha, stream)  # (clients, classes)
+    owners = np.full(len(labels), -1, np.int64)
+    for each, rows in enumerate(_rows_by_class(label, len(present), stream)):
+        wanted = int(counts[:, each].sum())
+        if wanted > len(rows):
+            name = classes[present[each]] if classes else str(present[each])
+            raise UserError(
+                f"partition dirichlet-clients drew {wanted} samples of class {name!r} but there are {len(rows)}: "
+                f"lower data.clients or data.partition.size, or raise data.partition.alpha"
+            )
+        owners[rows[:wanted]] = np.repeat(np.arange(clients), counts[:, each])
+    return Shares.from_owners(owners, clients)
+
+
+def groups(labels: np.ndarray, clients: int, stream: Stream, classes: Sequence[Sequence[int]]) -> Shares:
+    """A class is shared evenly among all clients whose group has it."""
+    _enough(len(labels), clients)
+    if clients < len(classes):
+        raise UserError(
+            f"partition groups has {len(classes)} groups for {clients} clients: raise data.clients or name fewer groups"
+        )
+    group = np.arange(clients) * len(classes) // clients
+    rows = _rows_by_class(labels, int(labels.max()) + 1, stream)
+    owners = np.full(len(labels), -1, np.int64)
+    for label in sorted({label for each in classes for label in each}):
+        if label >= len(rows) or not len(rows[label]):
+            raise UserError(f"partition groups: there is no class {label}; change data.partition.labels")
+        holders = np.flatnonzero([label in classes[int(one)] for one in group])
+        owners[rows[label]] = holders[np.arange(len(rows[label])) * len(holders) // len(rows[label])]
+    return Shares.from_owners(owners, clients)
 
 
 def one_label(

@@ -7,9 +7,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedtailor.engines.base import Engine, Job, Result, Task
 from fedtailor.engines.inline import Inline
 from fedtailor.engines.processes import Processes, cores
-from fedtailor.engines.worker import parts
+from fedtailor.engines.worker import parts, relative
 
-__all__ = ["Engine", "EngineSettings", "Inline", "Job", "Processes", "Result", "Task", "cores", "open_engine", "parts"]
+__all__ = [
+    "Engine",
+    "EngineSettings",
+    "Inline",
+    "Job",
+    "Processes",
+    "Result",
+    "Task",
+    "cores",
+    "open_engine",
+    "parts",
+    "relative",
+]
 
 
 class EngineSettings(BaseModel):

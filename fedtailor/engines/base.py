@@ -24,6 +24,7 @@ class Job:
     seed: int
     federation: Federation
     device: str = "cpu"
+    counts_work: bool = False  # whether results tell the work of their task
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Task:
     measure: tuple[str, ...] = ()  # which of received, held to test
     greedy: bool = False
     want_model: bool = False  # whether a final task returns the personal model
+    network: str = ""  # of a score: the name in the method's family; the run's own without one
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Result:
     failure: str | None = None  # one sentence
     details: str = ""  # a traceback, for the author of a method
     seconds: float = 0.0
+    work: float = 0.0  # multiply-adds of the method's own part of a fit or ask, if the job counts them
 
 
 class Engine(ABC):

@@ -131,6 +131,7 @@ def send_job(connection: socket.socket, job: Job, shared: SharedFederation | Non
         "training": job.training.model_dump(mode="json"),
         "seed": job.seed,
         "device": job.device,
+        "counts_work": job.counts_work,
         "federation": None if shared is None else shared.outline,
     }
     send(connection, header)
@@ -155,6 +156,7 @@ def job_from(connection: socket.socket, header: dict[str, Any], previous: Federa
         seed=header["seed"],
         federation=federation,
         device=header["device"],
+        counts_work=header["counts_work"],
     )
 
 

@@ -3,6 +3,7 @@
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from fedtailor.engines.base import Job, Result, Task
 from fedtailor.learning import Score, evaluate, outcomes
 from fedtailor.learning.tensors import inputs_of, tensors
 from fedtailor.methods import Client, Payload
-from fedtailor.models import Network, build
+from fedtailor.models import Network, WorkCounter, build
 from fedtailor.packing import has_objects, pack, restore, unpack
 from fedtailor.payload import Rejected, check
-from fedtailor.weights import select
+from fedtailor.streams import seed_of
+from fedtailor.weights import Weights, finite, select
 
 
 class Worker:
@@ -27,14 +29,17 @@ class Worker:
         self.job = job
         self.method = job.method
         self.network = build(job.model, inputs_of(job.federation.samples), job.seed)
-        self.initial = self.network.weights()
-        self.network.module.to(job.device)
+        self.initial, self._drawn = self.network.weights(), job.seed
+        self.network.module.to(job.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.shared, self.kept = parts(job, self.network)
         self._second: Network | None = None
+        self._relatives: dict[str, tuple[int, Network, Weights]] = {}  # by name: drawn with, network, initial weights
+        self._work = WorkCounter()  # of what the method does, without what the framework measures
 
     def execute(self, task: Task) -> Result:
         """Do a task; whatever goes wrong in it is its result."""
         begin = time.perf_counter()
+        self._work = WorkCounter()
         try:
             result = getattr(self, f"_{task.kind}")(task)
         except Rejected as refusal:
@@ -42,44 +47,49 @@ class Worker:
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             result = Result(task.index, task.client, failure=reason, details=traceback.format_exc())
-        return Result(**{**vars(result), "seconds": time.perf_counter() - begin})
+        work = result.work + self._work.total
+        return Result(**{**vars(result), "seconds": time.perf_counter() - begin, "work": work})
 
     def _fit(self, task: Task) -> Result:
         client = self._receive(task)
-        scores = {"received": self._test(client.id)} if "received" in task.measure else {}
+        scores = {"received": self._test(client)} if "received" in task.measure else {}
         self._train(client)
-        reply = self.method.upload(client).pack()
+        with self._counting():
+            reply = self.method.upload(client).pack()
         state = self._keep(client)
         trace = client.trace
         if "held" in task.measure:
             self.method.personal(client)
-            scores["held"] = self._test(client.id)
-        return Result(task.index, client.id, reply, state, scores, trace)
+            scores["held"] = self._test(client)
+        return Result(task.index, client.id, reply, state, scores, trace, work=client.spent)
 
     def _final(self, task: Task) -> Result:
         client = self._receive(task)
         self._train(client)
         trace = client.trace
         self.method.personal(client)
-        reply = Payload({"model": client.weights()}).pack() if task.want_model else None
-        return Result(task.index, client.id, reply, scores={"final": self._test(client.id)}, trace=trace)
+        reply = None
+        if task.want_model:
+            reply = Payload({"model": client.model.weights()}, config={"network": client.deployed}).pack()
+        return Result(task.index, client.id, reply, scores={"final": self._test(client)}, trace=trace)
 
     def _preview(self, task: Task) -> Result:
         client = self._receive(task)
-        return Result(task.index, client.id, scores={"received": self._test(client.id)})
+        return Result(task.index, client.id, scores={"received": self._test(client)})
 
     def _ask(self, task: Task) -> Result:
         client = self._client(task)
-        payload = Payload.unpack(task.payload)
-        check(payload, self.initial)
-        reply: Payload = getattr(self.method, task.question)(client, payload)
-        return Result(task.index, client.id, reply.pack(), self._keep(client), trace=client.trace)
+        payload = self._payload(task)
+        with self._counting():
+            reply: Payload = getattr(self.method, task.question)(client, payload)
+        return Result(task.index, client.id, reply.pack(), self._keep(client), trace=client.trace, work=client.spent)
 
     def _score(self, task: Task) -> Result:
-        self.network.load(unpack(task.payload))
+        network = self._relative(task.network) if task.network else self.network
+        network.load(unpack(task.payload))
         parts = [self._tensors(client, "test") for client in task.clients]
         x, y = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
-        lost, right = outcomes(self.network, _channels_last(x), y, self.job.training.loss)
+        lost, right = outcomes(network, _channels_last(x), y, self.job.training.loss)
         sizes = [len(y) for _, y in parts]
         scores = {
             str(client): Score(int(hit.sum()), float(loss.double().sum()), len(hit))
@@ -89,23 +99,30 @@ class Worker:
 
     def _receive(self, task: Task) -> Client:
         client = self._client(task)
-        payload = Payload.unpack(task.payload)
-        check(payload, self.initial)
-        client.payload = payload
-        self.method.receive(client, payload)
+        client.payload = payload = self._payload(task)
+        with self._counting():
+            self.method.receive(client, payload)
         client.received = client.weights()
         return client
 
     def _train(self, client: Client) -> None:
-        self.method.fit(client)
+        with self._counting():
+            self.method.fit(client)
         private = [weights for weights in client.state.values() if isinstance(weights, dict)]
-        for weights in (client.weights(), *private):
+        networks = (self.network, *client.relatives.values())
+        for weights in (*(network.module.state_dict() for network in networks), *private):
             for name, tensor in weights.items():
-                if isinstance(tensor, Tensor) and not torch.isfinite(tensor).all():
+                if isinstance(tensor, Tensor) and not finite(tensor):
                     raise Rejected(f"{name} is not finite after training (is the learning rate too high?)")
+
+    def _counting(self) -> WorkCounter | nullcontext[None]:
+        return self._work if self.job.counts_work else nullcontext()
 
     def _client(self, task: Task) -> Client:
         """The client as it was when its last task was accepted, or new."""
+        if task.moment.network_seed != self._drawn:  # a new episode
+            self._drawn = task.moment.network_seed
+            self.initial = build(self.job.model, inputs_of(self.job.federation.samples), self._drawn).weights()
         self.network.load(self.initial)
         client = Client(
             task.client,
@@ -117,6 +134,8 @@ class Worker:
             self.shared,
             self._twin,
             task.greedy,
+            self._relative,
+            self.job.model.running_statistics,
         )
         stored: dict[str, Any] = unpack(task.state) if task.state else {}
         if not stored or has_objects(stored):
@@ -133,9 +152,16 @@ class Worker:
             return None
         return pack({"private": private, "state": client.state})
 
-    def _test(self, client: int) -> Score:
-        x, y = self._tensors(client, "test")
-        return evaluate(self.network, x, y, self.job.training.loss)
+    def _payload(self, task: Task) -> Payload:
+        """What the server sent, checked."""
+        payload = Payload.unpack(task.payload)
+        sent = [name for name in self.method.family(self.job.model) if name in payload.groups]
+        check(payload, self.initial, {name: self._relative(name).weights() for name in sent})
+        return payload
+
+    def _test(self, client: Client) -> Score:
+        x, y = self._tensors(client.id, "test")
+        return evaluate(client.model, x, y, self.job.training.loss)
 
     def _data(self, client: int) -> Callable[[str], tuple[Tensor, Tensor]]:
         loaded: dict[str, tuple[Tensor, Tensor]] = {}
@@ -154,6 +180,17 @@ class Worker:
             self._second.module.to(self.job.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return self._second
 
+    def _relative(self, name: str) -> Network:
+        """A network of the method's family with its initial weights: built once, loaded anew."""
+        drawn, network, initial = self._relatives.get(name, (None, None, None))
+        if network is None or initial is None or drawn != self._drawn:
+            network = relative(self.job, name, self._drawn)
+            initial = network.weights()
+            network.module.to(self.job.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self._relatives[name] = (self._drawn, network, initial)
+        network.load(initial)
+        return network
+
     def _tensors(self, client: int, split: str) -> tuple[Tensor, Tensor]:
         federation = self.job.federation
         return tensors(federation.samples, getattr(federation, split)[client], self.job.device)
@@ -170,6 +207,11 @@ def parts(job: Job, network: Network) -> tuple[frozenset[str], frozenset[str]]:
     shared = shared - network.statistics
     kept = everything - shared
     return shared, kept if job.model.running_statistics == "local" else kept - network.statistics
+
+
+def relative(job: Job, name: str, seed: int) -> Network:
+    """A network of the method's family with its initial weights, which are not those of one of another name."""
+    return build(job.method.family(job.model)[name], inputs_of(job.federation.samples), seed_of(seed, "family", name))
 
 
 def _channels_last(x: Tensor) -> Tensor:

@@ -112,6 +112,7 @@ def train(
     objective: Objective | None = None,
     step: Callable[[Batch], Tensor] = descend,
     until: Callable[[Sequence[float]], bool] | None = None,
+    cache: "FeatureCache | None" = None,
 ) -> Trace:
     """Train one part of the network on (x, y) and leave the result in it.
 
@@ -122,7 +123,7 @@ def train(
     with the mean loss of each pass so far, whether that is enough.
 
     A frozen part stays exactly as it is, running statistics included; the features of a frozen body are
-    computed once.
+    computed once, and with a ``cache`` not again by the next training under the same body.
     """
     trained = part if isinstance(part, frozenset) else network.part(part)
     names = {n: value for n, value in network.parameters().items() if n in trained and value.requires_grad}
@@ -136,7 +137,7 @@ def train(
     _set_modes(network, trained, alone)
     forward: Callable[[Tensor], Tensor] = network.module
     if trained <= network.part("head") and objective is None and _cacheable(network):
-        x, forward = features(network, x), network.classify
+        x, forward = (cache or FeatureCache()).features(network, x), network.classify
     loss_of = _Loss(forward, settings.loss) if objective is None else partial(objective, network)
     joined = bool(network.statistics) and not alone
     training = _Training(names, loss_of, settings, lr, toward if pull else None, pull, correction)
@@ -159,6 +160,23 @@ def train(
                     break
     module.eval()
     return Trace(taken, seen, float(total) / seen)
+
+
+class FeatureCache:
+    """The last features that were asked for; computed again when the body or the inputs are others."""
+
+    def __init__(self) -> None:
+        self._inputs: Tensor | None = None
+        self._body: dict[str, Tensor] = {}
+        self._found: Tensor | None = None
+
+    def features(self, network: Network, x: Tensor) -> Tensor:
+        """The features of every sample in evaluation mode."""
+        body = network.weights("body")
+        same = x is self._inputs and all(torch.equal(tensor, self._body[name]) for name, tensor in body.items())
+        if self._found is None or not same:
+            self._inputs, self._body, self._found = x, body, features(network, x)
+        return self._found
 
 
 def features(network: Network, x: Tensor, batch_statistics: bool = False) -> Tensor:

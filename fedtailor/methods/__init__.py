@@ -6,26 +6,34 @@ import pkgutil
 from functools import cache
 
 from fedtailor.errors import UserError, unknown
-from fedtailor.methods.base import Ask, Card, Decide, Method, Payloads, Reward, Steps
+from fedtailor.methods.base import AgentMethod, Ask, Card, Decide, Method, Payloads, Reward, Steps
+from fedtailor.methods.clock import Clock, Duration
+from fedtailor.methods.policy import Policy, check_policy, read_policy
 from fedtailor.methods.sides import Client, Memory, Moment, Replies, Server
 from fedtailor.payload import Payload
 
 __all__ = [
+    "AgentMethod",
     "Ask",
     "Card",
     "Client",
+    "Clock",
     "Decide",
+    "Duration",
     "Memory",
     "Method",
     "Moment",
     "Payload",
     "Payloads",
+    "Policy",
     "Replies",
     "Reward",
     "Server",
     "Steps",
     "catalogue",
+    "check_policy",
     "find",
+    "read_policy",
     "spec",
 ]
 

@@ -7,14 +7,15 @@ payloads, stores state and evaluates; a method never touches test data.
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from fedtailor.learning import TrainingSettings
 from fedtailor.methods.sides import Client, Replies, Server
-from fedtailor.models import Network, Part
+from fedtailor.models import ModelSettings, Network, Part
 from fedtailor.payload import Payload
 from fedtailor.weights import Weights, mean, select
 
@@ -42,14 +43,16 @@ class Decide:
     name: str
     observation: Tensor
     mask: Tensor | None = None
+    about: int | None = None  # the client that is decided about, where a round decides about several
 
 
 @dataclass(frozen=True)
 class Reward:
-    """The reward of the latest decision of this name: ``yield Reward("head-weights", 0.3)``."""
+    """The reward of this round's latest decision of this name (and client): ``yield Reward("head-weights", 0.3)``."""
 
     name: str
     value: float
+    about: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,18 @@ class Method(BaseModel):
     card: ClassVar[Card] = Card(paper="", year=0, exchanged="the shared part, down and up")
     shares: ClassVar[Part] = "all"  # what travels; the rest is private and stays on the client
     needs_validation: ClassVar[bool] = False
+    carries: ClassVar[tuple[str, ...]] = ()  # what of server.state one episode hands to the next: the policy
+    uses_clock: ClassVar[bool] = False  # decides by what tasks take; without devices, all of them are taken to be equal
 
     # Settings
 
     def inert(self) -> str | None:
         """A sentence when the settings switch the method's own idea off."""
         return None
+
+    def rehearsal(self) -> "Method":
+        """The method as it runs while its agent is pre-trained."""
+        return self
 
     def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         """A sentence when the run's training settings or network break what the method rests on."""
@@ -96,9 +105,28 @@ class Method(BaseModel):
         """Forward and backward passes over a client's data in a round; a forward pass alone counts 1/3."""
         return float(epochs)
 
+    def pieces(self) -> int:
+        """Into how many a mini-batch is cut, each with passes of its own."""
+        return 1
+
+    def arithmetic(self, steps: int, clients: int) -> float:
+        """Multiply-adds of whole models in a client's round, on both sides, beside those of FedAvg.
+
+        Of a round of so many mini-batches in a federation of so many clients, all of which take part.
+        """
+        return 0.0
+
     def shared(self, network: Network) -> frozenset[str]:
         """The names of the tensors that travel."""
         return network.part(self.shares)
+
+    def family(self, model: ModelSettings) -> dict[str, ModelSettings]:
+        """The networks that the method trains besides the run's own ``model``, by name.
+
+        ``client.network_of(name)`` and ``server.family[name]`` are such a network; a payload's group and a server's
+        model of that name (see ``models``) hold its tensors.
+        """
+        return {}
 
     # On the server
 
@@ -124,7 +152,10 @@ class Method(BaseModel):
         return None
 
     def models(self, server: Server) -> dict[str, Weights]:
-        """The named, complete models the server holds: the global one where everything is shared."""
+        """The named, complete models the server holds: the global one where everything is shared.
+
+        One with a name of the ``family`` is a model of that network, all others are of the run's own.
+        """
         complete = {**server.initial, **server.weights}
         needed = frozenset(server.network.names) - server.network.statistics
         return {"global": complete} if needed <= server.shared else {}
@@ -132,6 +163,14 @@ class Method(BaseModel):
     def decide(self, server: Server, question: Decide) -> Tensor:
         """The action of the method's agent."""
         raise NotImplementedError(f"{type(self).__name__} asks for {question.name!r} and has no agent")
+
+    def learned(self, server: Server) -> dict[str, Any]:
+        """The policy: what of ``server.state`` another run may start with."""
+        return {key: server.state[key] for key in self.carries}
+
+    def shape(self, server: Server) -> dict[str, int | str]:
+        """What two runs must agree on to share a policy."""
+        return {}
 
     # On a client
 
@@ -152,3 +191,11 @@ class Method(BaseModel):
 
     def personal(self, client: Client) -> None:
         """Turn the model into the one this client would deploy. Works on a copy: nothing of it is kept."""
+
+
+class AgentMethod(Method):
+    """A method whose agent can be pre-trained."""
+
+    policy: Path | None = Field(
+        None, description="folder of a policy from 'fedtailor pretrain'; none: learn from scratch"
+    )

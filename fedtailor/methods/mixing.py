@@ -41,8 +41,8 @@ def learn_mix(
     def step(batch: Batch) -> Tensor:
         loss, gradients = batch.gradient()
         for (name, parameter), gradient in zip(batch.parameters.items(), gradients, strict=True):
-            learned[name] = (learned[name] - eta * gradient * gaps[name]).clamp(0, 1)
-            parameter.data.copy_(torch.lerp(local[name], here[name], learned[name]))
+            learned[name].sub_(gradient * gaps[name], alpha=eta).clamp_(0, 1)
+            torch.lerp(local[name], here[name], learned[name], out=parameter.data)
         return loss
 
     client.load(mix(local, here, learned))

@@ -7,11 +7,23 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedtailor.learning import Batch, Objective, Score, Trace, TrainingSettings, descend, evaluate, features, train
+from fedtailor.learning import (
+    Batch,
+    FeatureCache,
+    Objective,
+    Score,
+    Trace,
+    TrainingSettings,
+    descend,
+    evaluate,
+    features,
+    train,
+)
+from fedtailor.methods.clock import Clock, Duration
 from fedtailor.models import Network, Part
 from fedtailor.packing import pack, restore, unpack
 from fedtailor.payload import Payload
-from fedtailor.streams import torch_stream
+from fedtailor.streams import seed_of, torch_stream
 from fedtailor.weights import Weights, select
 
 
@@ -23,6 +35,11 @@ class Moment:
     episode: int = 0
     round: int = 0  # counts from 1; 0 is before the first
     rounds: int = 0
+
+    @property
+    def network_seed(self) -> int:
+        """Of the initial model, which every episode draws anew."""
+        return seed_of(self.seed, self.episode, "network") if self.episode else self.seed
 
     def stream(self, *names: int | str) -> torch.Generator:
         return torch_stream(self.seed, self.episode, self.round, *names)
@@ -46,6 +63,8 @@ class Client:
         shared: frozenset[str],
         twin: Callable[[], Network],
         greedy: bool = False,
+        relative: Callable[[str], Network] | None = None,
+        statistics: Literal["averaged", "local", "reset"] = "averaged",
     ):
         self.id = id
         self.network = network
@@ -57,8 +76,14 @@ class Client:
         self.payload = Payload()  # what the server sent in this task
         self.received: Weights = {}  # the whole model between receive and fit
         self.trace = Trace()  # of all trainings in this task
+        self.spent = 0.0  # multiply-adds of this task that only the clock sees
+        self.statistics = statistics  # what becomes of running statistics
+        self.relatives: dict[str, Network] = {}  # networks of the method's family that this task uses
+        self.deployed = ""  # the name of that which the client would deploy; its own network without one
+        self._cache = FeatureCache()
         self._data = data
         self._twin = twin
+        self._relative = relative
         self._task = task
 
     @property
@@ -107,17 +132,18 @@ class Client:
         step: Callable[[Batch], Tensor] = descend,
         until: Callable[[Sequence[float]], bool] | None = None,
         rows: Tensor | None = None,
+        network: Network | None = None,
     ) -> Trace:
         """Train a part of the model on the client's data, by the run's settings unless said otherwise.
 
         Each call restarts the batch stream. A part is body, head, all, or names of tensors. ``toward`` and
         ``pull`` add a proximal term, ``correction`` a control variate; ``objective`` replaces the loss, ``step``
         what is done with a mini-batch, ``until`` when to stop (see `fedtailor.learning.train`); ``rows`` chooses
-        some of the samples.
+        some of the samples, ``network`` another network than the client's own.
         """
         x, y = self.data("train") if rows is None else self._rows(rows)
         trace = train(
-            self.network,
+            network or self.network,
             x,
             y,
             self.training,
@@ -133,6 +159,7 @@ class Client:
             objective=objective,
             step=step,
             until=until,
+            cache=self._cache,
         )
         seen = self.trace.samples + trace.samples
         loss = self.trace.loss * self.trace.samples + trace.loss * trace.samples
@@ -144,12 +171,37 @@ class Client:
         """The learning rate of this round."""
         return self.training.lr_in(self.round, self.rounds)
 
+    def spend(self, work: float) -> None:
+        """Let the clock count multiply-adds that the simulation need not do; the others are counted by themselves."""
+        self.spent += work
+
     def twin(self, weights: Mapping[str, Tensor]) -> Network:
         """A second network with these weights, in evaluation mode, for methods that need two at once."""
         network = self._twin()
         network.load(weights)
         network.module.eval()
         return network
+
+    def network_of(self, name: str) -> Network:
+        """A network of the method's family: with its initial weights, and within a task always the same one."""
+        if name not in self.relatives:
+            assert self._relative is not None
+            self.relatives[name] = self._relative(name)
+        return self.relatives[name]
+
+    def shared_of(self, name: str) -> frozenset[str]:
+        """The names of its tensors that travel: all, but running statistics only if they are averaged."""
+        network = self.network_of(name)
+        return frozenset(network.names) - (network.statistics if self.statistics != "averaged" else frozenset())
+
+    def deploy(self, name: str) -> None:
+        """Say that the model this client would deploy, which is tested and exported, is that one of the family."""
+        self.deployed = name
+
+    @property
+    def model(self) -> Network:
+        """The network that the client would deploy."""
+        return self.network_of(self.deployed) if self.deployed else self.network
 
     def features(self, network: Network | None = None, batch_statistics: bool = False) -> Tensor:
         """The features of the training data under the present body, or that of a twin, as flat rows.
@@ -164,18 +216,22 @@ class Client:
             return x.permute(0, 2, 3, 1)[rows].permute(0, 3, 1, 2), y[rows]
         return x[rows], y[rows]
 
-    def evaluate(self, split: Literal["train", "val"] = "val") -> Score:
-        """Score the model on the client's training or validation data."""
+    def evaluate(self, split: Literal["train", "val"] = "val", network: Network | None = None) -> Score:
+        """Score the model, or another network, on the client's training or validation data."""
         x, y = self.data(split)
-        return evaluate(self.network, x, y, self.training.loss)
+        return evaluate(network or self.network, x, y, self.training.loss)
 
 
 class Memory(Mapping[int, dict[str, Any]]):
     """What the server keeps per client, a row each: read when asked for, written only when changed."""
 
+    KEPT = 2**26  # bytes of rows that are kept for a second look in a round
+
     def __init__(self, fetch: Callable[[int], bytes | None], known: set[int]):
         self._fetch = fetch
         self._known = known
+        self._seen: dict[int, dict[str, Any]] = {}  # rows that were only looked at
+        self._room = self.KEPT
         self.loaded: dict[int, dict[str, Any]] = {}
 
     def __getitem__(self, client: int) -> dict[str, Any]:
@@ -185,11 +241,15 @@ class Memory(Mapping[int, dict[str, Any]]):
         return self.loaded[client]
 
     def peek(self, client: int) -> dict[str, Any]:
-        """The client's row to look at only: it is not kept, so that going through many rows takes the memory of one."""
-        if client in self.loaded:
-            return self.loaded[client]
+        """The client's row to look at only: few are kept, so that going through many takes little memory."""
+        for rows in (self.loaded, self._seen):
+            if client in rows:
+                return rows[client]
         data = self._fetch(client) if client in self._known else None
-        return {} if data is None else unpack(data)
+        row: dict[str, Any] = {} if data is None else unpack(data)
+        if data is not None and len(data) <= self._room:
+            self._seen[client], self._room = row, self._room - len(data)
+        return row
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self._known | {client for client, row in self.loaded.items() if row}))
@@ -203,7 +263,7 @@ class Memory(Mapping[int, dict[str, Any]]):
     def settle(self) -> None:
         """Forget what is loaded: the rows are stored now."""
         self._known |= {client for client, row in self.loaded.items() if row}
-        self.loaded = {}
+        self.loaded, self._seen, self._room = {}, {}, self.KEPT
 
     def preview(self) -> "Memory":
         """The same rows, to be changed without consequences."""
@@ -223,8 +283,11 @@ class Server:
         memory: Memory,
         greedy: bool = False,
         largest_cohort: int | None = None,
+        clock: Clock | None = None,
+        family: Mapping[str, Network] | None = None,
     ):
         self.network = network
+        self.family = dict(family or {})  # the method's other networks, with their initial weights
         self.initial: Weights = network.weights()
         self.sizes = sizes  # training samples of every client
         self.training = training
@@ -233,6 +296,7 @@ class Server:
         self.memory = memory
         self.greedy = greedy
         self.largest_cohort = len(sizes) if largest_cohort is None else largest_cohort  # clients in a round, at most
+        self._clock = clock
         self.state: dict[str, Any] = {"model": select(self.initial, shared)}
 
     @property
@@ -246,6 +310,11 @@ class Server:
     @property
     def rounds(self) -> int:
         return self.moment.rounds
+
+    @property
+    def clock(self) -> Clock | None:
+        """What tasks take on the clients' devices in this round; None where nothing is known of devices."""
+        return None if self._clock is None else self._clock.at(self.moment)
 
     @property
     def weights(self) -> Weights:
@@ -265,6 +334,10 @@ class Server:
         """Go on from a stored state."""
         self.state = restore(self.state, stored)
 
+    def adopt(self, parts: Mapping[str, Any]) -> None:
+        """Take over some of a stored state; the rest stays as it is at the start."""
+        self.state |= restore({key: self.state.get(key) for key in parts}, dict(parts))
+
     def preview(self, start: Callable[["Server"], None]) -> "Server":
         """A copy that decides greedily and whose changes have no consequences."""
         copy = Server(
@@ -276,6 +349,8 @@ class Server:
             self.memory.preview(),
             greedy=True,
             largest_cohort=self.largest_cohort,
+            clock=self._clock,
+            family=self.family,
         )
         copy.initial = self.initial
         start(copy)
@@ -288,11 +363,17 @@ class Server:
 
 
 class Replies(Mapping[int, Payload]):
-    """The answers of a cohort in the order of client ids, and why the others did not answer."""
+    """The answers of a cohort in the order of client ids, and why the others did not answer.
 
-    def __init__(self, answers: Mapping[int, Payload], failed: Mapping[int, str]):
+    ``times`` is what this phase took every client that was not dropped, where there is a clock (else empty).
+    """
+
+    def __init__(
+        self, answers: Mapping[int, Payload], failed: Mapping[int, str], times: Mapping[int, Duration] | None = None
+    ):
         self._answers = dict(sorted(answers.items()))
         self.failed = dict(sorted(failed.items()))
+        self.times = dict(sorted((times or {}).items()))
 
     def __getitem__(self, client: int) -> Payload:
         return self._answers[client]

@@ -1,17 +1,20 @@
 """Networks with a declared body and head, and the catalogue of those that come with FedTailor."""
 
 from fedtailor.models.catalogue import CATALOGUE
-from fedtailor.models.flops import Card, cards, count_flops
-from fedtailor.models.network import Inputs, Network, Part, build
+from fedtailor.models.flops import TRAINING, Card, WorkCounter, cards, count_flops
+from fedtailor.models.network import Inputs, Network, Part, SideBySide, build
 from fedtailor.models.settings import ModelSettings
 
 __all__ = [
     "CATALOGUE",
+    "TRAINING",
     "Card",
     "Inputs",
     "ModelSettings",
     "Network",
     "Part",
+    "SideBySide",
+    "WorkCounter",
     "build",
     "cards",
     "count_flops",

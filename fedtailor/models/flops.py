@@ -1,9 +1,11 @@
 """What a forward pass costs, counted and not guessed."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.module import register_module_forward_hook
 
 from fedtailor.models.catalogue import CATALOGUE
 from fedtailor.models.evaluating import evaluating
@@ -11,6 +13,9 @@ from fedtailor.models.inputs import Inputs
 from fedtailor.models.layers import MeanEmbedding
 from fedtailor.models.network import NORMALISATION, Network, build
 from fedtailor.models.settings import ModelSettings
+
+TRAINING = 3  # forward passes that a forward and a backward pass cost together
+COUNTED = (*NORMALISATION, nn.Linear, _ConvNd, MeanEmbedding)
 
 
 @dataclass(frozen=True)
@@ -40,21 +45,31 @@ def count_flops(network: Network, inputs: Inputs) -> int:
     Biases, activations and pools are not counted. A normalisation is one multiply-add per element, an
     embedding of a text one addition per token and dimension.
     """
-    total = 0
+    with evaluating(network.module), WorkCounter() as work:
+        network(inputs.example(samples=1))
+    return work.total
 
-    def count(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
-        nonlocal total
-        total += _multiply_adds(layer, given[0], output)
 
-    counted = (*NORMALISATION, nn.Linear, _ConvNd, MeanEmbedding)
-    hooks = [layer.register_forward_hook(count) for layer in network.module.modules() if isinstance(layer, counted)]
-    try:
-        with evaluating(network.module):
-            network(inputs.example(samples=1))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return total
+class WorkCounter:
+    """Counts the multiply-adds of everything that any network computes while it is open.
+
+    What leads to gradients counts `TRAINING` times, the backward pass being twice the forward pass.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def __enter__(self) -> "WorkCounter":
+        self._hook = register_module_forward_hook(self._count, with_kwargs=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+    def _count(self, layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        if isinstance(layer, COUNTED):
+            work = _multiply_adds(layer, (*given, *named.values())[0], output)
+            self.total += work * TRAINING if output.requires_grad else work
 
 
 def _multiply_adds(layer: nn.Module, given: Tensor, output: Tensor) -> int:

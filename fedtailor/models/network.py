@@ -14,7 +14,7 @@ from fedtailor.models.settings import ModelSettings
 from fedtailor.models.split import Split, is_sequence, split_module, split_stages
 from fedtailor.streams import seed_of
 
-__all__ = ["NORMALISATION", "Inputs", "Network", "Part", "build"]
+__all__ = ["NORMALISATION", "Inputs", "Network", "Part", "SideBySide", "build"]
 
 Part = Literal["all", "body", "head", "none"]
 
@@ -55,6 +55,7 @@ class Network:
     def __init__(self, module: nn.Module, head_layers: Iterable[str], inputs: Inputs) -> None:
         """Declare `head_layers`, names of layers of `module`, as its head and all others as its body."""
         self.module = module
+        self.inputs = inputs
         self.layers = layers_of(module)
         self.head_layers = tuple(layer for layer in self.layers if layer in set(head_layers))
         self.names = tensor_names(module)
@@ -138,6 +139,20 @@ class Network:
     def _tensor(self, name: str) -> Tensor:
         # Looked up each time: moving a module to another device or format replaces its buffers.
         return getattr(*self._homes[name])  # type: ignore[no-any-return]
+
+
+class SideBySide(Network):
+    """Several networks as one, to be trained together on the same mini-batches: the same modules, under these names.
+
+    What it computes is up to whoever trains it (an objective that calls the networks); it has no head.
+    """
+
+    def __init__(self, networks: "Mapping[str, Network]") -> None:
+        parts = {name: network.module for name, network in networks.items()}
+        super().__init__(nn.ModuleDict(parts), (), next(iter(networks.values())).inputs)
+
+    def _find_split(self, inputs: Inputs) -> Split | None:
+        return None
 
 
 def tensor_names(module: nn.Module) -> tuple[str, ...]:

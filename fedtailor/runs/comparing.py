@@ -59,6 +59,11 @@ class Comparison:
                 row |= _spread(extra, [s["metrics"].get(headline, {}).get(extra) for s in summaries])
             row["megabytes"] = _mean([(s["bytes_up"] + s["bytes_down"]) / 1e6 for s in summaries])
             row["seconds"] = _mean([s["seconds"] for s in summaries])
+            if self.experiment.devices is not None:
+                clocks = [s["clock"] for s in summaries]
+                row["virtual_seconds"] = _mean([clock["seconds"] for clock in clocks])
+                for key in ("latency", "idle", "late", "dropped"):
+                    row[key] = _mean([clock[key] for clock in clocks if clock[key] is not None])
             rows.append(row)
         return rows
 

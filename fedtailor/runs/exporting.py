@@ -43,8 +43,8 @@ class Model:
 
 def export_client(run: str | Path, client: int, target: str | Path) -> Path:
     """Write the model that a client would deploy."""
-    settings, job, weights = personal_model(run, client)
-    return _write(Path(target), settings, job, weights, {"client": client})
+    settings, job, network, weights = personal_model(run, client)
+    return _write(Path(target), settings, job, network, weights, {"client": client})
 
 
 def export_global(run: str | Path, target: str | Path, model: str = "global") -> Path:
@@ -53,7 +53,7 @@ def export_global(run: str | Path, target: str | Path, model: str = "global") ->
     if model not in models:
         held = ", ".join(sorted(models)) or "none: its clients' models are personal, export them with --client"
         raise UserError(f"{run} has no {model!r} model on its server (it holds {held})")
-    return _write(Path(target), settings, job, models[model], {"server_model": model})
+    return _write(Path(target), settings, job, model, models[model], {"server_model": model})
 
 
 def load_model(folder: str | Path) -> Model:
@@ -74,7 +74,8 @@ def load_model(folder: str | Path) -> Model:
     return Model(network.module, card)
 
 
-def _write(target: Path, settings: Experiment, job: Job, weights: Weights, what: dict[str, Any]) -> Path:
+def _write(target: Path, settings: Experiment, job: Job, network: str, weights: Weights, what: dict[str, Any]) -> Path:
+    """Write weights of the network of this name in the method's family, or of the run's own."""
     if target.exists():
         raise UserError(f"{target} exists: name another folder with --out")
     samples = job.federation.samples
@@ -90,7 +91,7 @@ def _write(target: Path, settings: Experiment, job: Job, weights: Weights, what:
         "inputs": {"shape": list(inputs.shape), "outputs": inputs.outputs, "vocabulary": inputs.vocabulary},
         "mean": list(samples.mean),
         "std": list(samples.std),
-        "model": settings.model.model_dump(mode="json"),
+        "model": settings.method.family(settings.model).get(network, settings.model).model_dump(mode="json"),
         "environment": environment(),
     }
     target.mkdir(parents=True)

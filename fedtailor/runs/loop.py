@@ -6,30 +6,31 @@ the order of client ids; no measured time enters a decision.
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedtailor.engines import Engine, Job, Result, Task, parts
+from fedtailor.devices import Phase, RoundTimes, virtual_clock
+from fedtailor.engines import Engine, Job, Result, Task, parts, relative
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.learning.tensors import inputs_of
-from fedtailor.methods import Ask, Decide, Memory, Method, Moment, Payload, Replies, Reward, Server
+from fedtailor.methods import Ask, Decide, Memory, Method, Moment, Payload, Policy, Replies, Reward, Server
 from fedtailor.models import Network, build
-from fedtailor.packing import digest, pack, unpack
+from fedtailor.packing import pack, unpack
 from fedtailor.payload import Rejected, check
 from fedtailor.runs.measures import measures
+from fedtailor.runs.scoring import Scorer
 from fedtailor.runs.settings import Experiment
 from fedtailor.runs.store import Store
+from fedtailor.runs.tasks import Packed, Tasks
 from fedtailor.runs.watch import RoundReport, Watch
 from fedtailor.streams import numpy_stream
 from fedtailor.weights import Weights
 
-# Test samples in one task; fixed, because what is evaluated together is part of the exact result.
-SCORED_TOGETHER = 2048
 FINAL_TOGETHER = 64  # clients of the final pass in one transaction
 
 Script = Callable[[Server, Decide], Tensor]
@@ -54,6 +55,7 @@ class _Round:
     tasks: dict[int, dict[str, Any]] = field(default_factory=dict)
     scores: dict[str, dict[int, Score]] = field(default_factory=dict)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    times: RoundTimes | None = None  # if there is a clock
 
     def fail(self, client: int, reason: str) -> None:
         """Leave a client out; unless its training was accepted, it is as it was before the round."""
@@ -73,18 +75,30 @@ class RoundLoop:
         store: Store,
         watch: Watch,
         scripts: Mapping[str, Script] | None = None,
+        policy: Policy | None = None,
+        episodes: int = 1,
     ):
         torch.set_num_threads(1)
         self.experiment, self.job, self.engine, self.store, self.watch = experiment, job, engine, store, watch
         self.method = job.method
         self.scripts = dict(scripts or {})
-        network = build(job.model, inputs_of(job.federation.samples), job.seed)
+        self.policy = policy  # what the method's agent starts with
+        self.episodes = episodes
+        moment = self._moment()
+        # A new episode keeps nothing of the one before but what the method carries over.
+        self._afresh = moment.round == 1 and moment.episode > 0
+        network = build(job.model, inputs_of(job.federation.samples), moment.network_seed)
         self.shared, self.kept = parts(job, network)
+        self.family = {name: relative(job, name, moment.network_seed) for name in job.method.family(job.model)}
+        self._relatives = {name: other.weights() for name, other in self.family.items()}
         self.clients = job.federation.clients
-        self.held: dict[int, Score] = store.latest_scores("held", 0)
-        self.stateful = {int(key) for key in store.state_keys("client")}
-        self._memo: dict[tuple[str, tuple[int, ...]], dict[int, Score]] = {}
-        self.server = self._server(network, self._next_round())
+        self.held: dict[int, Score] = store.latest_scores("held", moment.episode)
+        stateful = set() if self._afresh else {int(key) for key in store.state_keys("client")}
+        self.tasks = Tasks(engine, store, watch, stateful)
+        self.scorer = Scorer(self.tasks, job.federation.test.sizes, moment, self.family)
+        sizes = job.federation.train.sizes.tolist()
+        self.clock = None if experiment.devices is None else virtual_clock(experiment.devices, sizes, job.seed)
+        self.server = self._server(network, moment)
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Go on to the end; False when ``stop`` asked to end at a round boundary before it."""
@@ -97,20 +111,25 @@ class RoundLoop:
 
     def personal_model(self, client: int) -> Weights:
         """The model this client would deploy now: it receives and trains once more."""
+        return self.deployed(client)["model"]
+
+    def deployed(self, client: int) -> Payload:
+        """That model with, in the config, the name of its network in the method's family."""
         server = self._preview_server(self.experiment.rounds + 1)
         payload = self._payloads_for([client], server)[client]
-        task = self._later("final", client, payload, _Packed(), server.moment, greedy=True, want_model=True)
-        (result,) = self._execute([task])
+        task = self.tasks.later("final", client, payload, Packed(), server.moment, greedy=True, want_model=True)
+        (result,) = self.tasks.execute([task])
         if result.failure is not None or result.reply is None:
             raise UserError(f"client {client} has no model to export: {result.failure}")
-        return Payload.unpack(result.reply)["model"]
+        return Payload.unpack(result.reply)
 
     # One round
 
     def _one_round(self) -> None:
         begin = time.perf_counter()
         server, work = self.server, _Round()
-        cohort = choose_cohort(self.experiment, self.clients, server.moment)
+        available = self._wait_for_clients(work)
+        cohort = choose_cohort(self.experiment, self.clients, server.moment, available)
         due = self._due(server.round)
         payloads = dict(sorted(self._drive(self.method.prepare(server, cohort), server, work).items()))
         measured: set[str] = set(self.experiment.evaluation.models) if self.experiment.evaluation.every else set()
@@ -124,9 +143,22 @@ class RoundLoop:
             raise ClientsFailed(f"every client failed in round {server.round}: {reason}", work.details)
         self.held.update(work.scores.get("held", {}))
         if due and "global" in measured:
-            work.scores.update(self._score_models(self.method.models(server)))
+            work.scores.update(self.scorer.models(self.method.models(server)))
         report = self._commit(cohort, work, due, begin)
         self.watch.round_done(report)
+
+    def _wait_for_clients(self, work: _Round) -> list[int] | None:
+        """Begin the round on the clock when the one before has ended and somebody is there; who, if not everyone."""
+        if self.clock is None:
+            return None
+        rows = self.store.rows(
+            "SELECT begin, seconds FROM clock WHERE episode = ? ORDER BY round DESC LIMIT 1",
+            [self.server.moment.episode],
+        )
+        now = rows[0]["begin"] + rows[0]["seconds"] if rows else 0.0
+        begin, available = self.clock.availability.first(now)
+        work.times = RoundTimes(begin, self.clock.deadline)
+        return available
 
     def _fit(
         self,
@@ -137,9 +169,13 @@ class RoundLoop:
         work: _Round,
     ) -> Replies:
         """The cohort trains; who does not receive what others receive is scored beside it."""
-        packed = _Packed()
+        packed = Packed()
         moment = self.server.moment
-        dropped = set(drop_outs(self.experiment, payloads, moment))
+        dropped = dict.fromkeys(drop_outs(self.experiment, payloads, moment), "dropped out")
+        if self.clock is not None:
+            now = self.clock.at(moment)
+            dropped |= {client: "its device failed" for client in payloads if now.fails(client)}
+        phase = Phase(self.server.clock, payloads, work.times)
         together = {client for clients in alike.values() for client in clients}
         tasks: list[Callable[[int], Task]] = []
         for client in sorted(payloads, key=lambda c: (-self.server.sizes[c], c)):  # the longest first
@@ -147,29 +183,31 @@ class RoundLoop:
             if client in work.failed:
                 continue
             if client in dropped:
-                work.fail(client, "dropped out")
+                work.fail(client, dropped[client])
                 if "received" in measured and client not in together:
                     alone = [*alone, (client, payloads[client])]
                 continue
             measure = tuple(sorted((measured - {"received"} if client in together else measured) - {"global"}))
-            tasks.append(self._later("fit", client, payloads[client], packed, moment, work, measure=measure))
+            tasks.append(
+                self.tasks.later("fit", client, payloads[client], packed, moment, work.states, measure=measure)
+            )
         fits = len(tasks)
         for client, payload in alone:
-            tasks.append(self._later("preview", client, payload, packed, moment, greedy=True))
+            tasks.append(self.tasks.later("preview", client, payload, packed, moment, greedy=True))
         answers: dict[int, Payload] = {}
-        for result in self._execute(tasks):
+        for result in self.tasks.execute(tasks):
             for model, score in result.scores.items():
                 work.scores.setdefault(model, {})[result.client] = score
-            if result.index < fits and (reply := self._accept(result, work, trained=True)) is not None:
+            if result.index < fits and (reply := self._accept(result, work, phase, trained=True)) is not None:
                 answers[result.client] = reply
         for weights, clients in alike.items():
-            work.scores.setdefault("received", {}).update(self._score(weights, clients))
+            work.scores.setdefault("received", {}).update(self.scorer.scores(weights, clients))
         for client in work.failed:
             work.scores.get("held", {}).pop(client, None)
         work.trained = set(answers)
-        return Replies(answers, work.failed)
+        return Replies(answers, work.failed, phase.times)
 
-    def _accept(self, result: Result, work: _Round, trained: bool = False) -> Payload | None:
+    def _accept(self, result: Result, work: _Round, phase: Phase, trained: bool = False) -> Payload | None:
         """The reply of a task that went well; a client that failed is as it was before the round."""
         client = result.client
         reason, reply = result.failure, None
@@ -177,11 +215,13 @@ class RoundLoop:
             assert result.reply is not None
             try:
                 reply = Payload.unpack(result.reply)
-                check(reply, self.server.initial)
-                if trained and not self.shared <= reply.groups.get("model", dict.fromkeys(self.shared)).keys():
-                    raise Rejected(f"the model lacks {min(self.shared - reply['model'].keys())}")
+                check(reply, self.server.initial, self._relatives)
+                if trained:
+                    self._check_complete(reply)
             except Rejected as refusal:
                 reason = str(refusal)
+        late = phase.answered(client, result.work, 0 if reply is None else reply.nbytes)
+        reason = reason or late
         if reason is not None or reply is None:
             work.fail(client, reason or "no answer")
             work.details = work.details or result.details
@@ -189,6 +229,16 @@ class RoundLoop:
         work.states[client] = result.state
         self._count(work, client, up=reply.nbytes, result=result)
         return reply
+
+    def _check_complete(self, reply: Payload) -> None:
+        """Refuse a model in which a tensor that travels is missing."""
+        wanted = {"model": self.shared}
+        averaged = self.job.model.running_statistics == "averaged"
+        for name, network in self.family.items():
+            wanted[name] = frozenset(network.names) - (frozenset() if averaged else network.statistics)
+        for group, names in wanted.items():
+            if group in reply.groups and not names <= reply[group].keys():
+                raise Rejected(f"the {group} lacks {min(names - reply[group].keys())}")
 
     # Requests of a method
 
@@ -209,26 +259,28 @@ class RoundLoop:
             elif isinstance(request, Reward):
                 answer = None
                 _reward(request, work)
+                self.watch.rewarded(request.name, float(request.value))
             else:
                 raise TypeError(f"{type(self.method).__name__} yielded {request!r}; yield Ask, Decide or Reward")
 
     def _ask(self, ask: Ask, server: Server, work: _Round, preview: bool) -> Replies:
-        packed = _Packed()
+        packed = Packed()
         failed = {client: work.failed[client] for client in ask.payloads if client in work.failed}
+        phase = Phase(server.clock, ask.payloads, work.times)
         tasks = []
         for client, payload in sorted(ask.payloads.items()):
             if client not in failed:
                 if not preview:
                     self._count(work, client, down=payload.nbytes)
                 more = {"question": ask.name, "greedy": server.greedy}
-                tasks.append(self._later("ask", client, payload, packed, server.moment, work, **more))
+                tasks.append(self.tasks.later("ask", client, payload, packed, server.moment, work.states, **more))
         answers: dict[int, Payload] = {}
-        for result in self._execute(tasks):
-            if (reply := self._accept(result, work)) is not None:
+        for result in self.tasks.execute(tasks):
+            if (reply := self._accept(result, work, phase)) is not None:
                 answers[result.client] = reply
             else:
                 failed[result.client] = work.failed[result.client]
-        return Replies(answers, failed)
+        return Replies(answers, failed, phase.times)
 
     def _decide(self, question: Decide, server: Server, work: _Round, preview: bool) -> Tensor:
         script = self.scripts.get(question.name, self.method.decide)
@@ -236,9 +288,9 @@ class RoundLoop:
         if not preview:
             work.decisions.append(
                 {
-                    "episode": server.moment.episode,
-                    "round": server.round,
+                    **_place(server.moment),
                     "name": question.name,
+                    "about": question.about,
                     "observation": pack(question.observation),
                     "mask": None if question.mask is None else pack(question.mask),
                     "action": pack(action),
@@ -278,7 +330,7 @@ class RoundLoop:
         """Whether the received model depends on the payload alone."""
         kind = type(self.method)
         plain = kind.receive is Method.receive and kind.start_client is Method.start_client
-        return plain and (not self.kept or client not in self.stateful)
+        return plain and (not self.kept or client not in self.tasks.stateful)
 
     def _payloads_for(self, clients: Sequence[int], server: Server) -> dict[int, Payload]:
         """What these clients would receive now; nothing of it is kept unless ``server`` is the real one."""
@@ -291,61 +343,39 @@ class RoundLoop:
         server.at(round=round)
         return server
 
-    def _score_models(self, models: Mapping[str, Weights]) -> dict[str, dict[int, Score]]:
-        """Every model of the server on the union of the test sets."""
-        everyone = list(range(self.clients))
-        return {name: self._score(pack(weights), everyone) for name, weights in models.items()}
-
-    def _score(self, weights: bytes, clients: Sequence[int]) -> dict[int, Score]:
-        """One model on the test sets of several clients; the same question is not asked twice in a row."""
-        key = (digest(weights), tuple(clients))
-        if key not in self._memo:
-            sizes = self.job.federation.test.sizes
-            groups = _cut(clients, sizes)
-            tasks = [
-                lambda index, group=group: Task("score", index, self.server.moment, payload=weights, clients=group)
-                for group in groups
-            ]
-            scores: dict[int, Score] = {}
-            for result in self._execute(tasks):
-                if result.failure is not None:
-                    raise RuntimeError(f"evaluation failed: {result.failure}\n{result.details}")
-                scores |= {int(client): score for client, score in result.scores.items()}
-            self._memo = {**dict(list(self._memo.items())[-7:]), key: dict(sorted(scores.items()))}
-        return self._memo[key]
-
     def _final_pass(self, stop: Callable[[], bool]) -> bool:
         """Every client receives and trains once more; committed in portions, so it can be resumed."""
         last = self.experiment.rounds
-        done = self.store.scores("final", 0, last)
+        place = Moment(self.job.seed, self.server.moment.episode, last)
+        done = self.store.scores("final", place.episode, last)
         failed = {row["client"] for row in self.store.rows("SELECT client FROM events WHERE kind = 'final'")}
         missing = [client for client in range(self.clients) if client not in done and client not in failed]
         if not missing and self.store.rows("SELECT 1 FROM metrics WHERE model = 'final'"):
             return True
         server = self._preview_server(last + 1)
-        payloads, packed = self._payloads_for(range(self.clients), server), _Packed()
+        payloads, packed = self._payloads_for(range(self.clients), server), Packed()
         for start in range(0, len(missing), FINAL_TOGETHER):
             if stop():
                 return False
             portion = missing[start : start + FINAL_TOGETHER]
             events = []
             tasks = [
-                self._later("final", client, payloads[client], packed, server.moment, greedy=True)
+                self.tasks.later("final", client, payloads[client], packed, server.moment, greedy=True)
                 for client in portion
                 if client in payloads
             ]
-            for result in self._execute(tasks):
+            for result in self.tasks.execute(tasks):
                 if result.failure is not None:
-                    events.append(_event(last, result.client, "final", result.failure))
+                    events.append(_event(place, result.client, "final", result.failure))
                 else:
                     done[result.client] = result.scores["final"]
             self.watch.final_done(len(done), self.clients)
             with self.store.transaction():
                 fresh = {client: done[client] for client in portion if client in done}
-                self.store.insert("scores", _score_rows(last, "final", fresh))
+                self.store.insert("scores", _score_rows(place, "final", fresh))
                 self.store.insert("events", sorted(events, key=lambda event: event["client"]))
         with self.store.transaction():
-            self.store.insert("metrics", [{"episode": 0, "round": last, "model": "final", **measures(done)}])
+            self.store.insert("metrics", [{**_place(place), "model": "final", **measures(done)}])
         return True
 
     # Storing
@@ -355,23 +385,47 @@ class RoundLoop:
         metrics = self._metrics(work, due)
         down = sum(task["bytes_down"] for task in work.tasks.values())
         up = sum(task["bytes_up"] for task in work.tasks.values())
-        row = {"episode": 0, "round": server.round, "cohort": json.dumps(list(cohort)), "bytes_down": down}
+        row = {**_place(server.moment), "cohort": json.dumps(list(cohort)), "bytes_down": down}
         with self.store.transaction():
+            if self._afresh:
+                self.store.forget("client", "memory")
             self._store_states(work)
             for model, scores in work.scores.items():
-                self.store.insert("scores", _score_rows(server.round, model, scores))
-            self.store.insert(
-                "metrics", [{"episode": 0, "round": server.round, "model": m, **v} for m, v in metrics.items()]
-            )
+                self.store.insert("scores", _score_rows(server.moment, model, scores))
+            self.store.insert("metrics", [{**_place(server.moment), "model": m, **v} for m, v in metrics.items()])
             self.store.insert("tasks", [task for _, task in sorted(work.tasks.items())])
-            self.store.insert("events", [_event(server.round, c, "failed", r) for c, r in sorted(work.failed.items())])
+            self.store.insert("events", [_event(server.moment, c, "failed", r) for c, r in sorted(work.failed.items())])
             self.store.insert("decisions", work.decisions)
+            clock = self._store_times(work)
             seconds = time.perf_counter() - begin
             self.store.insert("rounds", [{**row, "bytes_up": up, "seconds": seconds}])
+        self._afresh = False
         server.memory.settle()
+        rounds = self.experiment.rounds
         return RoundReport(
-            server.round, self.experiment.rounds, tuple(cohort), dict(work.failed), down, up, seconds, metrics
+            server.moment.episode * rounds + server.round,
+            self.episodes * rounds,
+            tuple(cohort),
+            dict(work.failed),
+            down,
+            up,
+            seconds,
+            metrics,
+            _mean_rewards(work.decisions),
+            clock,
         )
+
+    def _store_times(self, work: _Round) -> dict[str, Any]:
+        """What the round took on the clock; nothing where there is none."""
+        times, place = work.times, _place(self.server.moment)
+        if times is None:
+            return {}
+        trained = sorted(work.trained)
+        row: dict[str, Any] = {"begin": times.begin, "seconds": times.seconds}
+        row |= {"latency": times.latency(trained), "idle": times.idle(trained)}
+        self.store.insert("clock", [{**place, **row}])
+        self.store.insert("times", [{**place, "client": c, **vars(taken)} for c, taken in times.clients.items()])
+        return row
 
     def _store_states(self, work: _Round) -> None:
         for key, value in self.server.state.items():
@@ -383,7 +437,7 @@ class RoundLoop:
         for client, state in sorted(work.states.items()):
             self.store.set_state("client", client, state)
             if state is not None:
-                self.stateful.add(client)
+                self.tasks.stateful.add(client)
 
     def _metrics(self, work: _Round, due: bool) -> dict[str, dict[str, Any]]:
         if not due:
@@ -396,57 +450,45 @@ class RoundLoop:
 
     # Small things
 
-    def _server(self, network: Network, round: int) -> Server:
-        """The server as stored, or at its start."""
+    def _server(self, network: Network, moment: Moment) -> Server:
+        """The server as stored, or at its start; at the start of a later episode, with what is carried over."""
         job = self.job
         sizes = tuple(int(size) for size in job.federation.train.sizes)
-        moment = Moment(job.seed, 0, round, self.experiment.rounds)
-        known = {int(key) for key in self.store.state_keys("memory")}
+        known = set() if self._afresh else {int(key) for key in self.store.state_keys("memory")}
         memory = Memory(lambda client: self.store.state("memory", client), known)
         most = largest_cohort(self.experiment, self.clients)
-        server = Server(network, sizes, job.training, moment, self.shared, memory, largest_cohort=most)
+        server = Server(
+            network,
+            sizes,
+            job.training,
+            moment,
+            self.shared,
+            memory,
+            largest_cohort=most,
+            clock=self.clock,
+            family=self.family,
+        )
         self.method.start_server(server)
         stored = {key: self.store.state("server", key) for key in self.store.state_keys("server")}
-        if stored:
-            server.restore({key: unpack(data)["value"] for key, data in stored.items() if data is not None})
+        kept = {key: unpack(data)["value"] for key, data in stored.items() if data is not None}
+        if self._afresh:
+            server.adopt({key: kept[key] for key in self.method.carries})
+        elif kept:
+            server.restore(kept)
+        elif self.policy is not None:
+            server.adopt(self.policy.parts)
         return server
 
-    def _next_round(self) -> int:
-        last = self.store.rows("SELECT MAX(round) AS last FROM rounds WHERE episode = 0")[0]["last"]
-        return 1 if last is None else int(last) + 1
-
-    def _later(
-        self,
-        kind: Any,
-        client: int,
-        payload: Payload,
-        packed: "_Packed",
-        moment: Moment,
-        work: _Round | None = None,
-        **more: Any,
-    ) -> Callable[[int], Task]:
-        """A task whose payload is packed, and whose client state is read, only when its turn comes."""
-
-        def make(index: int) -> Task:
-            state = None
-            if work is not None and client in work.states:
-                state = work.states[client]
-            elif client in self.stateful:
-                state = self.store.state("client", client)
-            return Task(kind, index, moment, client, packed.of(payload), state, **more)
-
-        return make
-
-    def _execute(self, tasks: Sequence[Callable[[int], Task]]) -> Iterator[Result]:
-        """Results in the order of the tasks."""
-        results: dict[int, Result] = {}
-        for result in self.engine.run(task(index) for index, task in enumerate(tasks)):
-            results[result.index] = result
-            self.watch.task_done(len(results), len(tasks))
-        return iter([results[index] for index in sorted(results)])
+    def _moment(self) -> Moment:
+        """The next round: of the episode that was left, or the first of a new one."""
+        last = self.store.rows("SELECT episode, round FROM rounds ORDER BY episode DESC, round DESC LIMIT 1")
+        episode, round = (last[0]["episode"], last[0]["round"] + 1) if last else (0, 1)
+        if round > self.experiment.rounds and episode + 1 < self.episodes:
+            episode, round = episode + 1, 1
+        return Moment(self.job.seed, episode, round, self.experiment.rounds)
 
     def _count(self, work: _Round, client: int, down: int = 0, up: int = 0, result: Result | None = None) -> None:
-        row = work.tasks.setdefault(client, _no_task(client, self.server.round))
+        row = work.tasks.setdefault(client, _no_task(client, self.server.moment))
         row["bytes_down"] += down
         row["bytes_up"] += up
         if result is not None:
@@ -458,8 +500,10 @@ class RoundLoop:
             row["seconds"] += result.seconds
 
 
-def choose_cohort(experiment: Experiment, clients: int, moment: Moment) -> list[int]:
-    """The clients of a round, by id."""
+def choose_cohort(
+    experiment: Experiment, clients: int, moment: Moment, available: Sequence[int] | None = None
+) -> list[int]:
+    """The clients of a round, by id; fewer than wanted, if fewer are available."""
     settings = experiment.participation
     stream = numpy_stream(moment.seed, moment.episode, moment.round, "cohort")
     if settings.clients is not None:
@@ -469,7 +513,11 @@ def choose_cohort(experiment: Experiment, clients: int, moment: Moment) -> list[
         if isinstance(ratio, tuple):
             ratio = ratio[0] + (ratio[1] - ratio[0]) * stream.random_sample()
         size = max(1, round(ratio * clients))
-    return sorted(int(client) for client in stream.permutation(clients)[:size])
+    order = stream.permutation(clients).tolist()
+    if available is not None:
+        there = set(available)
+        order = [client for client in order if client in there]
+    return sorted(order[:size])
 
 
 def largest_cohort(experiment: Experiment, clients: int) -> int:
@@ -493,50 +541,18 @@ def drop_outs(experiment: Experiment, cohort: Iterable[int], moment: Moment) -> 
     ]
 
 
-class _Packed:
-    """Payloads as bytes. One that several clients get is packed once; of those of one client only a few are kept."""
-
-    KEPT = 4
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Payload, bytes]] = {}
-
-    def of(self, payload: Payload) -> bytes:
-        found = self._known.pop(id(payload), None) or (payload, payload.pack())
-        self._known[id(payload)] = found  # keeps the payload too, so that its id stays its own
-        if len(self._known) > self.KEPT:
-            self._known.pop(next(iter(self._known)))
-        return found[1]
-
-
-def _cut(clients: Sequence[int], sizes: Any) -> list[tuple[int, ...]]:
-    """Neighbouring clients in groups of about SCORED_TOGETHER test samples; those without any left out."""
-    groups: list[tuple[int, ...]] = []
-    group: list[int] = []
-    count = 0
-    for client in clients:
-        if sizes[client] == 0:
-            continue
-        group.append(client)
-        count += int(sizes[client])
-        if count >= SCORED_TOGETHER:
-            groups.append(tuple(group))
-            group, count = [], 0
-    return [*groups, tuple(group)] if group else groups
-
-
 def _reward(reward: Reward, work: _Round) -> None:
     for decision in reversed(work.decisions):
-        if decision["name"] == reward.name:
+        if (decision["name"], decision["about"]) == (reward.name, reward.about):
             decision["reward"] = float(reward.value)
             return
-    raise ValueError(f"a reward for {reward.name!r}, which was not decided in this round")
+    about = "" if reward.about is None else f" about {reward.about}"
+    raise ValueError(f"a reward for {reward.name!r}{about}, which was not decided in this round")
 
 
-def _no_task(client: int, round: int) -> dict[str, Any]:
+def _no_task(client: int, moment: Moment) -> dict[str, Any]:
     return {
-        "episode": 0,
-        "round": round,
+        **_place(moment),
         "client": client,
         "steps": 0,
         "samples": 0,
@@ -547,12 +563,23 @@ def _no_task(client: int, round: int) -> dict[str, Any]:
     }
 
 
-def _score_rows(round: int, model: str, scores: Mapping[int, Score]) -> list[dict[str, Any]]:
+def _mean_rewards(decisions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    rewards: dict[str, list[float]] = {}
+    for decision in decisions:
+        if decision["reward"] is not None:
+            rewards.setdefault(decision["name"], []).append(decision["reward"])
+    return {name: sum(values) / len(values) for name, values in rewards.items()}
+
+
+def _place(moment: Moment) -> dict[str, int]:
+    return {"episode": moment.episode, "round": moment.round}
+
+
+def _score_rows(moment: Moment, model: str, scores: Mapping[int, Score]) -> list[dict[str, Any]]:
     return [
-        {"episode": 0, "round": round, "model": model, "client": client, **vars(score)}
-        for client, score in sorted(scores.items())
+        {**_place(moment), "model": model, "client": client, **vars(score)} for client, score in sorted(scores.items())
     ]
 
 
-def _event(round: int, client: int, kind: str, detail: str) -> dict[str, Any]:
-    return {"episode": 0, "round": round, "client": client, "kind": kind, "detail": detail}
+def _event(moment: Moment, client: int, kind: str, detail: str) -> dict[str, Any]:
+    return {**_place(moment), "client": client, "kind": kind, "detail": detail}

@@ -1,11 +1,16 @@
 """A run on disk, to look at."""
 
 import json
+import statistics
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fedtailor.data import Federation, build
+from fedtailor.devices import cause
 from fedtailor.errors import UserError
+from fedtailor.packing import plain, unpack
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import DATABASE, Store, in_use
 
@@ -44,6 +49,11 @@ class Run:
         return self._store.rows("SELECT COALESCE(MAX(round), 0) AS last FROM rounds")[0]["last"]  # type: ignore[no-any-return]
 
     @property
+    def pretrains(self) -> bool:
+        """Whether this run trains an agent for others; it then holds a policy at its end."""
+        return self._store.meta("episodes") is not None
+
+    @property
     def finished(self) -> bool:
         return bool(self._store.meta("finished"))
 
@@ -51,6 +61,11 @@ class Run:
     def status(self) -> str:
         """finished, running (in some process) or stopped."""
         return "finished" if self.finished else "running" if in_use(self.folder) else "stopped"
+
+    @property
+    def data_digest(self) -> str:
+        """Of the federation it runs on: ``Federation.digest()``."""
+        return str(self._store.meta("federation"))
 
     def federation(self) -> Federation:
         """The clients' data, built again from the settings."""
@@ -85,6 +100,14 @@ class Run:
             for client, score in sorted(self._store.scores(model, 0, round).items())
         ]
 
+    def clock(self) -> list[dict[str, Any]]:
+        """Every round on the clock: when it began, its seconds, straggling latency and idle share."""
+        return self._timed("SELECT * FROM clock ORDER BY episode, round")
+
+    def times(self) -> list[dict[str, Any]]:
+        """What every client's device did in every round: seconds of computing and of transfer."""
+        return self._timed("SELECT * FROM times ORDER BY episode, round, client")
+
     def tasks(self) -> list[dict[str, Any]]:
         """What every client did in every round: steps, loss, bytes, seconds."""
         return self._store.rows("SELECT * FROM tasks ORDER BY episode, round, client")
@@ -95,10 +118,21 @@ class Run:
 
     def decisions(self) -> list[dict[str, Any]]:
         """What agents decided: observation, action and reward."""
-        from fedtailor.packing import unpack
-
         rows = self._store.rows("SELECT * FROM decisions ORDER BY id")
         return [{k: unpack(v) if isinstance(v, bytes) else v for k, v in row.items()} for row in rows]
+
+    def rewards(self) -> dict[str, list[float]]:
+        """The reward of every decision that got one, in the order of time, by the decision's name."""
+        rows = self._store.rows("SELECT name, reward FROM decisions WHERE reward IS NOT NULL ORDER BY id")
+        rewards: dict[str, list[float]] = {}
+        for row in rows:
+            rewards.setdefault(row["name"], []).append(row["reward"])
+        return rewards
+
+    def server_state(self) -> dict[str, Any]:
+        """What the server keeps now, by key: the model and all that the method puts there; objects as their state."""
+        stored = {key: self._store.state("server", key) for key in self._store.state_keys("server")}
+        return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
 
     def summary(self) -> dict[str, Any]:
         """The run in one JSON document."""
@@ -117,7 +151,24 @@ class Run:
             "bytes_up": sum(row["bytes_up"] for row in rounds),
             "seconds": sum(row["seconds"] for row in rounds),
             "failed_tasks": len(self.events()),
+            **({"clock": self._clock_summary()} if "devices" in self.settings else {}),
         }
+
+    def _clock_summary(self) -> dict[str, Any]:
+        """The time of all rounds, means over rounds, and how often a client was late or dropped out."""
+        rows = self.clock()
+        ends = {row["episode"]: row["begin"] + row["seconds"] for row in rows}  # the last of each episode
+        causes = Counter(cause(event["detail"]) for event in self.events() if event["kind"] == "failed")
+        return {
+            "seconds": sum(ends.values()),
+            "latency": _mean(row["latency"] for row in rows),
+            "idle": _mean(row["idle"] for row in rows),
+            "late": causes["late"],
+            "dropped": causes["dropped out"] + causes["its device failed"],
+        }
+
+    def _timed(self, query: str) -> list[dict[str, Any]]:
+        return self._store.rows(query) if "devices" in self.settings else []
 
 
 def all_runs(folder: Path) -> list[Path]:
@@ -125,6 +176,11 @@ def all_runs(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UserError(f"{folder} does not exist: runs are written there by 'fedtailor run'")
     return sorted(path.parent for path in folder.rglob(DATABASE))
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 def _without_place(row: dict[str, Any]) -> dict[str, Any]:

@@ -15,18 +15,33 @@ from pathlib import Path
 from typing import Any
 
 from fedtailor.data import Federation, build
-from fedtailor.engines import Engine, Job, open_engine
+from fedtailor.devices import virtual_clock
+from fedtailor.engines import Engine, Job, open_engine, parts, relative
 from fedtailor.errors import UserError
 from fedtailor.learning.tensors import inputs_of
-from fedtailor.methods import Method, find, spec
+from fedtailor.methods import (
+    AgentMethod,
+    Memory,
+    Method,
+    Moment,
+    Policy,
+    Server,
+    catalogue,
+    check_policy,
+    find,
+    read_policy,
+    spec,
+)
 from fedtailor.models import build as build_network
+from fedtailor.models import count_flops
 from fedtailor.runs import toml
-from fedtailor.runs.loop import RoundLoop, Script
+from fedtailor.runs.loop import RoundLoop, Script, largest_cohort
 from fedtailor.runs.reading import Run
-from fedtailor.runs.settings import Experiment, experiment
+from fedtailor.runs.settings import Evaluation, Experiment, experiment
 from fedtailor.runs.store import Store
 from fedtailor.runs.watch import Watch
 from fedtailor.version import __version__
+from fedtailor.weights import nbytes, select
 
 
 class Interrupted(Exception):
@@ -85,12 +100,33 @@ def run(
     """
     settings = experiment(source)
     place = Path(folder) if folder is not None else Path("runs") / settings.name
-    if place.exists():
-        raise UserError(f"{place} exists: go on with 'fedtailor resume {place}', or choose another name with --name")
     with _own(workshop, federation) as shop:
-        job = job_of(settings, shop)
-        _create(place, settings, job)
-        return _go_on(place, settings, job, shop, watch or Watch(), scripts)
+        return _begin(place, settings, shop, watch or Watch(), scripts)
+
+
+def pretrain(
+    source: "str | Path | Mapping[str, Any] | Experiment",
+    *,
+    folder: str | Path | None = None,
+    federation: Federation | None = None,
+    watch: Watch | None = None,
+    workshop: Workshop | None = None,
+    scripts: Mapping[str, Script] | None = None,
+) -> Run:
+    """Train a method's agent on a scenario, for the method's ``policy`` setting in other runs.
+
+    The folder (``policies/<name>`` unless said otherwise) is a run of several episodes, which can be stopped and
+    resumed as any other, and at its end holds the policy. Nothing is tested, so test data play no part in it.
+    """
+    settings = experiment(source)
+    if not settings.method.carries:
+        able = ", ".join(name for name, kind in catalogue().items() if kind.carries)
+        raise UserError(f"{spec(settings.method)} has no agent to pre-train; these have: {able}")
+    changes = {"method": settings.method.rehearsal(), "evaluation": Evaluation(every=0, final=False)}
+    place = Path(folder) if folder is not None else Path("policies") / settings.name
+    with _own(workshop, federation) as shop:
+        rehearsal = settings.model_copy(update=changes)
+        return _begin(place, rehearsal, shop, watch or Watch(), scripts, {"episodes": settings.pretrain.episodes})
 
 
 def resume(
@@ -105,17 +141,23 @@ def resume(
     """Go on with a run from its last complete round; ``engine`` may say where, which changes no result."""
     place = Path(folder)
     with Store(place, write=True) as store:  # refuses a damaged run and one that another process runs
-        values, before = store.meta("experiment"), store.meta("federation")
+        values, before, devices = store.meta("experiment"), store.meta("federation"), store.meta("devices")
     settings = experiment({**values, "engine": {**values["engine"], **(engine or {})}})
     with _own(workshop, federation) as shop:
         job = job_of(settings, shop)
         if job.federation.digest() != before:
             raise UserError(f"{place} cannot go on: the data in {settings.data.source!r} are not those it began with")
-        return _go_on(place, settings, job, shop, watch or Watch(), scripts)
+        if _devices(settings, job) != devices:
+            raise UserError(f"{place} cannot go on: the files in [devices] are not those it began with")
+        policy = None if _begun(place) else _policy_of(settings, job)
+        return _go_on(place, settings, job, shop, watch or Watch(), scripts, policy)
 
 
-def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, dict[str, Any]]:
-    """The model a client of a run would deploy: what its final pass gives, computed again, bit for bit."""
+def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, str, dict[str, Any]]:
+    """The model a client of a run would deploy: what its final pass gives, computed again, bit for bit.
+
+    Before its weights comes the name of its network in the method's family, nothing for the run's own.
+    """
     with Store(Path(folder), write=True) as store, Workshop() as shop:
         settings = experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
         job = job_of(settings, shop)
@@ -123,7 +165,8 @@ def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, di
             raise UserError(f"there is no client {client}: this run has clients 0 to {job.federation.clients - 1}")
         shop.engine_for(settings).start(job)
         loop = RoundLoop(settings, job, shop.engine_for(settings), store, Watch())
-        return settings, job, dict(loop.personal_model(client))
+        model = loop.deployed(client)
+        return settings, job, model.config["network"], model["model"]
 
 
 def server_models(folder: str | Path) -> tuple[Experiment, Job, dict[str, dict[str, Any]]]:
@@ -133,6 +176,28 @@ def server_models(folder: str | Path) -> tuple[Experiment, Job, dict[str, dict[s
         job = job_of(settings, shop)
         loop = RoundLoop(settings, job, shop.engine_for(settings), store, Watch())
         return settings, job, job.method.models(loop.server)
+
+
+def describe_devices(settings: Experiment, shop: Workshop) -> dict[str, Any]:
+    """The clients' devices, and what they would take for the experiment's network and method."""
+    if settings.devices is None:
+        raise UserError("this experiment has no devices: add a table [devices], or --set devices.profiles=uniform")
+    job = job_of(settings, shop)
+    inputs = inputs_of(job.federation.samples)
+    network = build_network(settings.model, inputs, settings.seed)
+    shared, _ = parts(job, network)
+    flops, traffic = count_flops(network, inputs), nbytes(select(network.weights(), shared))
+    clock = virtual_clock(settings.devices, job.federation.train.sizes.tolist(), settings.seed)
+    rows = clock.table(flops, traffic, traffic)
+    seconds = [row["epoch_seconds"] for row in rows if row["epoch_seconds"]]
+    return {
+        "model": settings.model.name,
+        "flops": flops,
+        "bytes_down": traffic,
+        "bytes_up": traffic,
+        "spread": max(seconds) / min(seconds) if seconds else 1.0,
+        "devices": rows,
+    }
 
 
 def environment() -> dict[str, Any]:
@@ -155,8 +220,26 @@ def job_of(settings: Experiment, shop: Workshop) -> Job:
     if settings.engine.kind != "inline":
         _importable(settings.method)
     federation = shop.federation(settings)
-    build_network(settings.model, inputs_of(federation.samples), settings.seed)
-    return Job(settings.method, settings.model, settings.training, settings.seed, federation, settings.engine.device)
+    for model in (settings.model, *settings.method.family(settings.model).values()):
+        build_network(model, inputs_of(federation.samples), settings.seed)
+    job = Job(
+        settings.method,
+        settings.model,
+        settings.training,
+        settings.seed,
+        federation,
+        settings.engine.device,
+        counts_work=settings.devices is not None,
+    )
+    _devices(settings, job)
+    return job
+
+
+def _devices(settings: Experiment, job: Job) -> str | None:
+    """A digest of the clients' devices, which a file of the user's may describe; None if there are none."""
+    if settings.devices is None:
+        return None
+    return virtual_clock(settings.devices, job.federation.train.sizes.tolist(), job.seed).digest()
 
 
 def _importable(method: Method) -> None:
@@ -171,7 +254,49 @@ def _importable(method: Method) -> None:
     find(name)
 
 
-def _create(place: Path, settings: Experiment, job: Job) -> None:
+def _policy_of(settings: Experiment, job: Job) -> Policy | None:
+    """The policy that the method is to start with, if it fits."""
+    if not isinstance(settings.method, AgentMethod) or settings.method.policy is None:
+        return None
+    policy = read_policy(settings.method.policy)
+    network = build_network(settings.model, inputs_of(job.federation.samples), settings.seed)
+    sizes = tuple(int(size) for size in job.federation.train.sizes)
+    most = largest_cohort(settings, job.federation.clients)
+    memory = Memory(lambda _client: None, set())
+    shared, _ = parts(job, network)
+    family = {name: relative(job, name, settings.seed) for name in settings.method.family(settings.model)}
+    server = Server(
+        network,
+        sizes,
+        settings.training,
+        Moment(settings.seed),
+        shared,
+        memory,
+        largest_cohort=most,
+        family=family,
+    )
+    settings.method.start_server(server)
+    check_policy(policy, settings.method.policy, spec(settings.method), settings.method.shape(server))
+    return policy
+
+
+def _begin(
+    place: Path,
+    settings: Experiment,
+    shop: Workshop,
+    watch: Watch,
+    scripts: Mapping[str, Script] | None,
+    meta: Mapping[str, Any] | None = None,
+) -> Run:
+    if place.exists():
+        raise UserError(f"{place} exists: go on with 'fedtailor resume {place}', or choose another name with --name")
+    job = job_of(settings, shop)
+    policy = _policy_of(settings, job)
+    _create(place, settings, job, meta or {})
+    return _go_on(place, settings, job, shop, watch, scripts, policy)
+
+
+def _create(place: Path, settings: Experiment, job: Job, more: Mapping[str, Any]) -> None:
     """Make the run's folder; it appears complete or not at all."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -187,6 +312,8 @@ def _create(place: Path, settings: Experiment, job: Job) -> None:
             "environment": environment(),
             "federation": job.federation.digest(),
             "clients": job.federation.clients,
+            "devices": _devices(settings, job),
+            **more,
         }
         Store.create(draft, meta)
         os.rename(draft, place)
@@ -202,27 +329,47 @@ def _go_on(
     shop: Workshop,
     watch: Watch,
     scripts: Mapping[str, Script] | None,
+    policy: Policy | None,
 ) -> Run:
     with Store(place, write=True) as store:
+        episodes = store.meta("episodes")
         if (known := store.meta("environment")) != environment():
             watch.warning(f"this run began with {_differences(known)}: its last digits may differ from here on")
         engine = shop.engine_for(settings)
         with _stop_at_boundary() as stop:
             engine.start(job)
-            loop = RoundLoop(settings, job, engine, store, watch, scripts)
-            for warning in (settings.method.inert(), settings.method.misfit(settings.training, loop.server.network)):
+            loop = RoundLoop(settings, job, engine, store, watch, scripts, policy, episodes or 1)
+            timeless = settings.method.uses_clock and settings.devices is None
+            for warning in (
+                settings.method.inert(),
+                settings.method.misfit(settings.training, loop.server.network),
+                "there is no table [devices]: all devices are taken to be equal" if timeless else None,
+            ):
                 if warning:
                     watch.warning(f"{settings.method.name}: {warning}")
-            watch.begin(settings.name, settings.rounds, loop.server.round - 1)
+            done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
+            watch.begin(settings.name, settings.rounds * (episodes or 1), done)
             try:
-                complete = loop.run(stop)
+                while complete := loop.run(stop):
+                    if loop.server.moment.episode + 1 >= (episodes or 1):
+                        break
+                    loop = RoundLoop(settings, job, engine, store, watch, scripts, episodes=episodes)
             finally:
                 watch.end()
         if not complete:
             raise Interrupted(place)
+        if episodes is not None:
+            method = settings.method
+            learned = {"environment": store.meta("environment"), "experiment": settings.as_dict(), "episodes": episodes}
+            Policy(spec(method), method.learned(loop.server), method.shape(loop.server), learned).write(place)
         with store.transaction():
             store.set_meta("finished", True)
     return Run(place)
+
+
+def _begun(place: Path) -> bool:
+    with Store(place) as store:
+        return bool(store.rows("SELECT 1 FROM rounds LIMIT 1"))
 
 
 def _differences(known: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, V
 from pydantic_core import ErrorDetails
 
 from fedtailor.data import DataSettings
+from fedtailor.devices import Devices
 from fedtailor.engines import EngineSettings
 from fedtailor.errors import UserError, unknown
 from fedtailor.learning import TrainingSettings
@@ -78,6 +79,16 @@ class CompareSettings(BaseModel):
     pooled: bool = Field(False, description="average over samples instead of over clients")
 
 
+class PretrainSettings(BaseModel):
+    """How an agent is trained before it is used."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    episodes: int = Field(
+        1, ge=1, le=1_000_000, description="whole federations, one after the other, each from the start"
+    )
+
+
 class Experiment(BaseModel):
     """Everything that defines a run."""
 
@@ -94,9 +105,11 @@ class Experiment(BaseModel):
     training: TrainingSettings = TrainingSettings()
     method: InstanceOf[Method] = Field(default_factory=lambda: find("fedavg")())
     participation: Participation = Participation()
+    devices: Devices | None = Field(None, description="the clients' devices; without them there is no virtual clock")
     evaluation: Evaluation = Evaluation()
     engine: EngineSettings = EngineSettings()
     compare: CompareSettings = CompareSettings()
+    pretrain: PretrainSettings = PretrainSettings()
 
     @property
     def partition_seed(self) -> int:
@@ -212,7 +225,7 @@ def _set(values: dict[str, Any], text: str) -> None:
 
 
 # Tables for which a bare name may stand: partition = "iid", method = "fedavg"
-_BARE = {"partition": "kind", "method": "name"}
+_BARE = {"partition": "kind", "method": "name", "profiles": "kind", "availability": "kind"}
 
 
 def _value(text: str) -> Any:

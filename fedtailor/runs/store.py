@@ -17,7 +17,7 @@ from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.packing import digest
 
-SCHEMA = 1
+SCHEMA = 2
 DATABASE = "run.db"
 
 _TABLES = """
@@ -36,11 +36,17 @@ CREATE TABLE tasks (
     episode INTEGER, round INTEGER, client INTEGER, steps INTEGER NOT NULL, samples INTEGER NOT NULL,
     loss REAL, bytes_down INTEGER NOT NULL, bytes_up INTEGER NOT NULL, seconds REAL NOT NULL,
     PRIMARY KEY (episode, round, client)) WITHOUT ROWID;
+CREATE TABLE clock (
+    episode INTEGER, round INTEGER, begin REAL NOT NULL, seconds REAL NOT NULL, latency REAL, idle REAL,
+    PRIMARY KEY (episode, round)) WITHOUT ROWID;
+CREATE TABLE times (
+    episode INTEGER, round INTEGER, client INTEGER, compute REAL NOT NULL, transfer REAL NOT NULL,
+    PRIMARY KEY (episode, round, client)) WITHOUT ROWID;
 CREATE TABLE events (
     id INTEGER PRIMARY KEY, episode INTEGER, round INTEGER, client INTEGER, kind TEXT NOT NULL, detail TEXT NOT NULL);
 CREATE TABLE decisions (
     id INTEGER PRIMARY KEY, episode INTEGER, round INTEGER, name TEXT NOT NULL, observation BLOB NOT NULL,
-    mask BLOB, action BLOB NOT NULL, reward REAL);
+    mask BLOB, action BLOB NOT NULL, reward REAL, about INTEGER);
 CREATE TABLE state (
     scope TEXT, key TEXT, digest TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (scope, key)) WITHOUT ROWID;
 """
@@ -63,7 +69,9 @@ class Store:
             opened.callback(self._db.close)
             self._db.execute("PRAGMA synchronous = NORMAL")
             version = self.meta("schema")
-            if version != SCHEMA:
+            if version == 1 and write:
+                self._upgrade()
+            elif version not in (1, SCHEMA):
                 raise UserError(f"{self.path} has schema {version}, this version of fedtailor reads schema {SCHEMA}")
             if write and [row[0] for row in self._db.execute("PRAGMA quick_check(1)")] != ["ok"]:
                 raise sqlite3.DatabaseError("its pages do not fit together")
@@ -81,6 +89,12 @@ class Store:
             db.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         finally:
             db.close()
+
+    def _upgrade(self) -> None:
+        """From schema 1, whose decisions did not say whom they are about."""
+        with self.transaction():
+            self._db.execute("ALTER TABLE decisions ADD COLUMN about INTEGER")
+            self.set_meta("schema", SCHEMA)
 
     def close(self) -> None:
         self._db.close()
@@ -151,6 +165,10 @@ class Store:
         known = self.rows("SELECT 1 FROM state WHERE scope = ? AND key = ? AND digest = ?", [scope, str(key), name])
         if not known:
             self.insert("state", [{"scope": scope, "key": str(key), "digest": name, "data": data}])
+
+    def forget(self, *scopes: str) -> None:
+        """Delete every state of these kinds."""
+        self._db.executemany("DELETE FROM state WHERE scope = ?", [(scope,) for scope in scopes])
 
     def scores(self, model: str, episode: int, round: int) -> dict[int, Score]:
         """Every client's score of a model in a round."""

@@ -8,7 +8,7 @@ from typing import Any
 class RoundReport:
     """What happened in a round."""
 
-    round: int
+    round: int  # of all episodes together
     rounds: int
     cohort: tuple[int, ...]
     failed: dict[int, str]
@@ -16,6 +16,8 @@ class RoundReport:
     bytes_up: int
     seconds: float
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)  # by model
+    rewards: dict[str, float] = field(default_factory=dict)  # the mean, by decision
+    clock: dict[str, Any] = field(default_factory=dict)  # begin, seconds, latency, idle; empty without devices
 
 
 class Watch:
@@ -26,6 +28,8 @@ class Watch:
     def begin(self, name: str, rounds: int, done: int) -> None: ...
 
     def task_done(self, done: int, total: int) -> None: ...
+
+    def rewarded(self, name: str, value: float) -> None: ...
 
     def round_done(self, report: RoundReport) -> None: ...
 

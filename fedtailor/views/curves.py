@@ -1,11 +1,11 @@
-"""Accuracy over rounds: of one run, and of the methods of a comparison."""
+"""Accuracy over rounds, or over time: of one run, and of the methods of a comparison."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedtailor.runs import Comparison, Run
 
@@ -20,21 +20,28 @@ MODELS = {"held": COLOURS[0], "global": COLOURS[1], "received": COLOURS[2]}
 FEW = 6  # methods whose bands do not yet make mud of each other
 INK, GREY, FAINT = "#333333", "#8a94a0", "#e6e9ed"
 
+Over = Literal["round", "time"]  # time: on the clients' devices
+
 
 @dataclass(frozen=True)
 class Curve:
     """Mean and deviation over the seeds, round by round, in percent; and the final pass."""
 
     label: str
-    rounds: list[int]
+    rounds: Sequence[float]  # or, over time, the moments of their ends
     means: list[float]
     spreads: list[float]
     final: list[float]
 
 
 def draw_run(run: Run, path: Path) -> Path:
+    """Every model's accuracy over the rounds of a run, as a file."""
+    return _save(run_figure(run), path)
+
+
+def run_figure(run: Run) -> "Figure":
     """Every model's accuracy over the rounds of a run."""
-    figure = _figure(9, 4.6)
+    figure = new_figure(9, 4.6)
     axes = figure.subplots()
     by_model: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in run.metrics():
@@ -44,23 +51,23 @@ def draw_run(run: Run, path: Path) -> Path:
     _draw_models(axes, by_model)
     if final:
         _draw_final(axes, run.settings["rounds"], 100 * final[-1]["accuracy"])
-    _dress(axes, run.settings["rounds"])
+    dress(axes, run.settings["rounds"])
     settings = run.settings
-    _title(
+    title(
         axes,
         run.name,
         f"{settings['method']['name']} on {settings['data']['source']}, seed {settings['seed']}; mean over clients",
     )
-    _legend(figure, axes)
-    return _save(figure, path)
+    legend(figure, axes)
+    return figure
 
 
-def draw_comparison(comparison: Comparison, path: Path) -> Path:
+def draw_comparison(comparison: Comparison, path: Path, over: Over = "round") -> Path:
     """The methods of a comparison: mean over seeds with a band of one deviation; at the right the final pass."""
     headline = comparison.experiment.compare.metric
-    curves = comparison_curves(comparison)
+    curves = comparison_curves(comparison, over)
     looks = _looks([curve.label for curve in curves])
-    figure = _figure(9.5, max(4.6, 1.2 + 0.27 * len(curves)))
+    figure = new_figure(9.5, max(4.6, 1.2 + 0.27 * len(curves)))
     with_final = headline == "final" and any(curve.final for curve in curves)
     if with_final:
         axes, aside = figure.subplots(1, 2, sharey=True, width_ratios=[5, max(1.0, 0.16 * len(curves))])
@@ -70,17 +77,17 @@ def draw_comparison(comparison: Comparison, path: Path) -> Path:
     bands = len(curves) <= FEW
     for curve in curves:
         _draw_curve(axes, curve, looks[curve.label], bands)
-    _dress(axes, comparison.experiment.rounds)
+    dress(axes, comparison.experiment.rounds if over == "round" else None)
     average = "samples" if comparison.experiment.compare.pooled else "clients"
     shown = "held model (global where there is none)" if headline == "final" else f"{headline} model"
     seeds = len(comparison.experiment.compare.seeds)
     spread = f"; {seeds} seeds" + (", band: one deviation" if bands else "") if seeds > 1 else ""
-    _title(axes, comparison.experiment.name, f"{shown}, mean over {average}{spread}")
-    _legend(figure, axes)
+    title(axes, comparison.experiment.name, f"{shown}, mean over {average}{spread}")
+    legend(figure, axes)
     return _save(figure, path)
 
 
-def comparison_curves(comparison: Comparison) -> list[Curve]:
+def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curve]:
     """A curve per method, the best at the end first."""
     settings = comparison.experiment.compare
     statistic = "pooled" if settings.pooled else "accuracy"
@@ -88,16 +95,20 @@ def comparison_curves(comparison: Comparison) -> list[Curve]:
     curves = []
     for label, folders in comparison.runs().items():
         points: dict[int, list[float]] = defaultdict(list)
+        ends: dict[int, list[float]] = defaultdict(list)
         final: list[float] = []
         for folder in folders:
             with Run(folder) as run:
                 found = _values(run.metrics(), wanted, statistic)
                 final += _values(run.metrics(), ("final",), statistic).values()
+                for row in run.clock():
+                    ends[row["round"]].append(row["begin"] + row["seconds"])
             for round, value in found.items():
                 points[round].append(value)
         rounds = sorted(points)
         spreads = [stdev(points[r]) if len(points[r]) > 1 else 0.0 for r in rounds]
-        curves.append(Curve(label, rounds, [fmean(points[r]) for r in rounds], spreads, final))
+        places = rounds if over == "round" else [fmean(ends[r]) for r in rounds]
+        curves.append(Curve(label, places, [fmean(points[r]) for r in rounds], spreads, final))
     return sorted(curves, key=lambda curve: -_end(curve, settings.metric))
 
 
@@ -118,6 +129,9 @@ def _end(curve: Curve, metric: str) -> float:
 
 def _draw_models(axes: "Axes", by_model: Mapping[str, list[dict[str, Any]]]) -> None:
     others = [model for model in by_model if model not in MODELS]
+    if len(others) > FEW:
+        _draw_many(axes, [by_model[model] for model in others], others[0].partition("/")[0])
+        others = []
     shaded = next((model for model in MODELS if model in by_model), None)
     for model in [*(m for m in MODELS if m in by_model), *others]:
         rows = by_model[model]
@@ -131,6 +145,14 @@ def _draw_models(axes: "Axes", by_model: Mapping[str, list[dict[str, Any]]]) -> 
             axes.fill_between(
                 rounds, worst, means, color=colour, alpha=0.12, linewidth=0, label=f"{model}, mean to worst 10 %"
             )
+
+
+def _draw_many(axes: "Axes", models: Sequence[list[dict[str, Any]]], kind: str) -> None:
+    """More models than a legend can name: thin lines, named together."""
+    for place, rows in enumerate(models):
+        label = f"{len(models)} models of the kind {kind}" if place == 0 else None
+        rounds = [row["round"] for row in rows]
+        axes.plot(rounds, [100 * row["accuracy"] for row in rows], color=GREY, linewidth=0.7, alpha=0.7, label=label)
 
 
 def _draw_final(axes: "Axes", rounds: int, value: float) -> None:
@@ -184,15 +206,20 @@ def _looks(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _dress(axes: "Axes", rounds: int) -> None:
+def dress(axes: "Axes", rounds: int | None) -> None:
+    """Axes of accuracy over so many rounds; over time, if None."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_xlabel("round")
+    if rounds is None:
+        axes.set_xlabel("time on the clients' devices (s)")
+        axes.set_xlim(left=0)
+    else:
+        axes.set_xlabel("round")
+        axes.set_xlim(1 if rounds > 1 else 0.5, max(rounds, 1.5))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("accuracy (%)")
-    axes.set_xlim(1 if rounds > 1 else 0.5, max(rounds, 1.5))
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, -1), min(high, 101))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(color=FAINT)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
@@ -201,12 +228,14 @@ def _dress(axes: "Axes", rounds: int) -> None:
         axes.spines[side].set_color(GREY)
 
 
-def _title(axes: "Axes", name: str, what: str) -> None:
+def title(axes: "Axes", name: str, what: str) -> None:
+    """The name of the run above the figure, and what these axes show."""
     axes.set_title(what, loc="left", fontsize=9, color=GREY)
     axes.figure.suptitle(name, x=0.01, ha="left", fontsize=12, color=INK)
 
 
-def _legend(figure: "Figure", axes: "Axes") -> None:
+def legend(figure: "Figure", axes: "Axes") -> None:
+    """A legend beside the axes, or a word where there is nothing to see."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9, handlelength=2.6)
@@ -215,7 +244,8 @@ def _legend(figure: "Figure", axes: "Axes") -> None:
         axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=GREY)
 
 
-def _figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> "Figure":
+    """A figure that needs no window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -38,6 +38,17 @@ def quantity(count: float) -> str:
     return f"{count / 1e6:,.1f} M" if count < 1e8 else f"{count / 1e6:,.0f} M"
 
 
+def figures(value: float | None) -> str:
+    """A number with three figures, and more when it is large.
+
+    >>> figures(0.00612), figures(12.34), figures(4567.8), figures(None)
+    ('0.00612', '12.3', '4,568', '–')
+    """
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def duration(seconds: float) -> str:
     """A length of time in the two units that matter.
 

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from fedtailor.errors import UserError
-from fedtailor.views.numbers import NOTHING, percent, quantity
+from fedtailor.views.numbers import NOTHING, figures, percent, quantity, size
 from fedtailor.views.tables import Grid, comparison_grid
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HEADLINES = ("final", "held", "global", "received")
 MANY = 100  # lines of a table that are still read
+BAR = 20  # characters of the longest bar
 
 
 def run_page(run: "Run", clients: bool = False) -> RenderableType:
@@ -286,6 +287,34 @@ def federation_page(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]
     title = f"{summary['clients']} clients, {summary['samples']:,} samples, {summary['classes']} classes"
     more = [Text(f"... and {len(rows) - MANY} more clients (--json has all)")] if len(rows) > MANY else []
     return Group(Text(f"{title}, label skew {summary['skew']:.2f}", style="bold"), grid.rich(), *more)
+
+
+def devices_page(document: Mapping[str, Any]) -> RenderableType:
+    """What every client's device can do: a line per client, the first ones if there are many."""
+    rows = document["devices"]
+    longest = max(row["epoch_seconds"] for row in rows) or 1.0
+    lines = [
+        (
+            str(row["client"]),
+            str(row["samples"]),
+            *(figures(row[key]) for key in ("speed", "down", "up", "latency")),
+            percent(row["failure"]),
+            percent(row["available"]),
+            figures(row["transfer_seconds"]),
+            figures(row["epoch_seconds"]),
+            "▇" * max(1, round(BAR * row["epoch_seconds"] / longest)),
+        )
+        for row in rows[:MANY]
+    ]
+    header = ("client", "samples", "G/s", "Mbit/s down", "up", "latency s", "failure %", "there %", "exchange s")
+    grid = Grid((*header, "epoch s", ""), tuple(lines), words=frozenset({10}))
+    title = (
+        f"{len(rows)} clients; {document['model']}: {quantity(document['flops'])} multiply-adds a sample, "
+        f"{size(document['bytes_down'])} down"
+    )
+    more = [Text(f"... and {len(rows) - MANY} more clients (--json has all)")] if len(rows) > MANY else []
+    spread = f"the slowest epoch takes {figures(document['spread'])} times as long as the fastest"
+    return Group(Text(title, style="bold"), grid.rich(), *more, Text(spread))
 
 
 def _found(source: "Source", sources: Mapping[str, "Source"], directory: Path) -> str:

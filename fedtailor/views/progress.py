@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
+from fedtailor.devices import cause
 from fedtailor.runs import RoundReport, Watch
 from fedtailor.views.console import messages
 from fedtailor.views.numbers import duration, percent, size
@@ -45,6 +46,8 @@ class Display(Watch):
         self.run += 1
         self.bytes, self.failures = 0, 0
         self.metrics: dict[str, dict[str, Any]] = {}
+        self.rewards: dict[str, float] = {}
+        self.clock = 0.0
         self.times: deque[float] = deque(maxlen=PACE)
         self._signals = _Signals()
 
@@ -53,10 +56,13 @@ class Display(Watch):
         self.bytes += report.bytes_down + report.bytes_up
         self.failures += len(report.failed)
         self.metrics |= report.metrics
+        self.rewards |= report.rewards
         self.times.append(report.seconds)
+        if report.clock:
+            self.clock = report.clock["begin"] + report.clock["seconds"]
         for client, reason in sorted(report.failed.items()):
-            if reason not in self._reasons:
-                self._reasons.add(reason)
+            if cause(reason) not in self._reasons:
+                self._reasons.add(cause(reason))
                 self.console.print(
                     f"{self.name}: client {client} left out of round {report.round}: {reason}", style="yellow"
                 )
@@ -70,12 +76,15 @@ class Display(Watch):
         return self._signals.asked
 
     def state(self) -> str:
-        """Accuracies, bytes, failures."""
+        """Accuracies, rewards, the time on the devices, bytes, failures."""
         facts = [
             f"{model} {percent(self.metrics[model]['accuracy'])} %"
             for model in ("received", "held", "global")
             if self.metrics.get(model, {}).get("accuracy") is not None
         ]
+        facts += [f"reward {value:.3f}" for value in self.rewards.values()]
+        if self.clock:
+            facts.append(f"clock {duration(self.clock)}")
         if self.bytes:
             facts.append(size(self.bytes))
         if self.failures:

@@ -23,8 +23,11 @@ def publish(comparison: Comparison, folder: Path, name: str | None = None) -> li
     folder.mkdir(parents=True, exist_ok=True)
     picture, page = folder / f"{name}.png", folder / f"{name}.md"
     shutil.copyfile(draw_comparison(comparison, comparison.folder / "curves.png"), picture)
-    page.write_text(_page(comparison, runs, name, picture.name), encoding="utf-8")
-    return [page, picture]
+    pictures = [picture]
+    if comparison.experiment.devices is not None:
+        pictures.append(draw_comparison(comparison, folder / f"{name}-time.png", over="time"))
+    page.write_text(_page(comparison, runs, name, [file.name for file in pictures]), encoding="utf-8")
+    return [page, *pictures]
 
 
 def methods_document(facts: Sequence[Mapping[str, Any]]) -> str:
@@ -42,7 +45,7 @@ def methods_document(facts: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-def _page(comparison: Comparison, runs: Sequence[Path], name: str, picture: str) -> str:
+def _page(comparison: Comparison, runs: Sequence[Path], name: str, pictures: Sequence[str]) -> str:
     summary = comparison.summary()
     with Run(runs[0]) as first:
         versions = ", ".join(f"{key} {value}" for key, value in first.environment.items())
@@ -60,8 +63,7 @@ def _page(comparison: Comparison, runs: Sequence[Path], name: str, picture: str)
             "",
             WORDS,
             "",
-            f"![accuracy over rounds]({picture})",
-            "",
+            *(f"![accuracy over {'time' if k else 'rounds'}]({picture})\n" for k, picture in enumerate(pictures)),
             f"The rounds of {sum(row['seeds'] for row in summary['table'])} runs took {duration(seconds)} in all, "
             f"without the final passes. {versions}.",
             "",

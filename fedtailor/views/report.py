@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedtailor.devices import cause
 from fedtailor.runs import Run, toml
 from fedtailor.views.curves import draw_run
-from fedtailor.views.numbers import NOTHING, duration, percent, size
+from fedtailor.views.numbers import NOTHING, duration, figures, percent, size
 from fedtailor.views.tables import Grid
 
 MODELS = ("received", "held", "global", "final")
@@ -103,10 +104,18 @@ def remarks(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def cost(facts: Mapping[str, Any]) -> str:
-    """Bytes and time."""
-    return (
+    """Bytes and time, and the time on the clients' devices."""
+    spent = (
         f"{size(facts['bytes_down'])} down and {size(facts['bytes_up'])} up in {facts['rounds_done']} rounds, "
         f"{duration(facts['seconds'])}"
+    )
+    if "clock" not in facts:
+        return spent
+    clock = facts["clock"]
+    return (
+        f"{spent}; on the clients' devices {duration(clock['seconds'])}: straggling latency "
+        f"{figures(clock['latency'])} s a round, {percent(clock['idle'])} % idle, {clock['late']} late, "
+        f"{clock['dropped']} dropped out"
     )
 
 
@@ -114,7 +123,7 @@ def failure_grid(events: Iterable[Mapping[str, Any]]) -> Grid:
     """Who was left out, grouped by the reason, the most frequent first."""
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for event in events:
-        groups[event["detail"]].append(event)
+        groups[cause(event["detail"])].append(event)
     rows = [
         (str(len(group)), _some({e["client"] for e in group}), _some({e["round"] for e in group}), reason)
         for reason, group in sorted(groups.items(), key=lambda item: -len(item[1]))

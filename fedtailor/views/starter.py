@@ -40,6 +40,11 @@ name = "fedper"     # 'fedtailor methods' shows them all, 'fedtailor methods NAM
 ratio = 1.0         # share of the clients in a round
 # dropout = 0.1     # probability that a chosen client does not answer
 
+# [devices]         # a virtual clock; 'fedtailor devices {name}' shows what every client's device can do
+# profiles = {{ kind = "uniform", spread = 10 }}  # or "tiers", "log-normal", "csv"
+# speed = 10.0      # billion multiply-adds a second, of the fastest
+# deadline = 60     # seconds; who is late is left out of the round
+
 # [evaluation]
 # every = 1         # rounds between two evaluations
 

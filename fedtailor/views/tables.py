@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from fedtailor.views.numbers import NOTHING, percent
+from fedtailor.views.numbers import NOTHING, figures, percent
 
 if TYPE_CHECKING:
     from fedtailor.runs import Comparison
@@ -106,13 +106,15 @@ def comparison_grid(summary: dict[str, Any]) -> Grid:
     spreads = {model: f"{model} %" for model in models if any(row[model] is not None for row in table)}
     spreads |= {"worst_tenth": "worst 10 % of clients", "deviation": "std of clients"}
     best = {key: _best(table, key) for key in spreads if key != "deviation"}
+    clock = CLOCK if table and "virtual_seconds" in table[0] else {}
     rows, bold = [], set()
     for index, row in enumerate(table):
         cells = [row["method"], *(_mean_and_spread(row, key) for key in spreads)]
         bold |= {(index, 1 + i) for i, key in enumerate(spreads) if index in best.get(key, ())}
+        cells += [write(row[key]) for key, (_, write) in clock.items()]
         rows.append((*cells, _number(row["megabytes"]), _number(row["seconds"]), str(row["seeds"])))
     return Grid(
-        ("method", *spreads.values(), "MB", "seconds", "seeds"),
+        ("method", *spreads.values(), *(name for name, _ in clock.values()), "MB", "seconds", "seeds"),
         tuple(rows),
         frozenset(bold),
         title=f"{summary['name']}: accuracy averaged {summary['average']}, mean ± deviation over seeds",
@@ -158,6 +160,16 @@ def _best(table: Sequence[dict[str, Any]], key: str) -> set[int]:
 
 def _number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.1f}"
+
+
+# Columns of a comparison with devices: what the clock says, and how it is written
+CLOCK: dict[str, tuple[str, Callable[[float | None], str]]] = {
+    "virtual_seconds": ("time on devices s", figures),
+    "latency": ("straggling s", figures),
+    "idle": ("idle %", percent),
+    "late": ("late", figures),
+    "dropped": ("dropped", figures),
+}
 
 
 def _escape_markdown(text: str) -> str:

@@ -77,8 +77,10 @@ def test_the_report_holds_the_table_the_picture_and_the_settings(finished: Path)
         ["data", "list"],
         ["data", "show", "--set", "data.clients=4"],
         ["data", "get", "digits"],
+        ["devices", "--set", "devices.profiles=tiers"],
         ["export", "FINISHED", "--client", "1"],
         ["export", "FINISHED", "--global"],
+        ["draw", "FINISHED"],
     ],
     ids=" ".join,
 )
@@ -138,6 +140,23 @@ def test_a_method_card_tells_settings_and_when_they_switch_it_off(call) -> None:
     card = call("methods", "fedprox").out
     assert re.search(r"mu +0.1 +number ≥ 0 and ≤ 1000", card)
     assert "note: mu = 0 switches the proximal term off" in card
+
+
+def test_devices_are_listed_with_what_an_epoch_takes(call) -> None:
+    words = ["devices", "--set", "data.clients=5", "--set", "devices.speed=0.1"]
+    document = call(*words, "--json").document
+    for row in document["devices"]:
+        assert row["epoch_seconds"] == 3 * document["flops"] * row["samples"] / (row["speed"] * 1e9)
+    assert sorted(row["speed"] for row in document["devices"])[::4] == [0.01, 0.1]
+    shown = call(*words).out
+    assert "5 clients; auto:" in shown
+    assert len(re.findall(r"^ +\d .*▇ *$", shown, re.MULTILINE)) == 5
+
+
+def test_a_run_on_devices_tells_its_time(call, small: list[str]) -> None:
+    done = call("run", *small, "--name", "timed", "--set", "devices.deadline=60", "--quiet")
+    assert re.search(r"on the clients' devices .* straggling latency .* idle, 0 late, 0 dropped out", done.out)
+    assert call("show", "runs/timed", "--json").document["clock"]["seconds"] > 0
 
 
 def test_the_partition_is_drawn(call, tmp_path: Path) -> None:

@@ -110,17 +110,18 @@ def play(
     epochs: int = 1,
     batch_size: int = 1000,
     participation: dict[str, Any] | None = None,
+    devices: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Played:
     """Run a method inline on a small problem, with full batches unless said otherwise."""
     training = TrainingSettings(lr=lr, epochs=epochs, batch_size=batch_size, loss="squared-error", **settings)
-    job = Job(method, ModelSettings(name=model), training, 0, federation)
+    job = Job(method, ModelSettings(name=model), training, 0, federation, counts_work=devices is not None)
     folder.mkdir()
     Store.create(folder, {})
     store = Store(folder, write=True)
     engine = Inline()
     engine.start(job)
-    made = experiment({"rounds": rounds, "participation": participation or {}}).model_copy(
+    made = experiment({"rounds": rounds, "participation": participation or {}, "devices": devices}).model_copy(
         update={"method": method, "training": training}
     )
     loop = RoundLoop(made, job, engine, store, Watch())

@@ -20,6 +20,8 @@ KINDS: list[Any] = [
     "iid",
     {"kind": "pathological", "classes": 2},
     {"kind": "dirichlet", "alpha": 0.1},
+    {"kind": "dirichlet-clients", "alpha": 0.5, "size": 20},
+    {"kind": "groups", "labels": [[0, 1], [1, 2]]},
     {"kind": "one-label", "train": 5, "test": 2},
     {"kind": "mixed", "sigma": 0.5},
     "by-writer",
@@ -55,9 +57,9 @@ def test_no_sample_belongs_to_two_clients_or_two_splits(
     try:
         federation = build(chosen, seed, needs_validation=needs_validation)
     except UserError:
-        # six classes do not fit into one or two clients with two classes each
+        # six classes do not fit into one or two clients with two classes each, nor two groups into one client
         assert clients <= 2
-        assert chosen.partition.kind in {"pathological", "mixed"}
+        assert chosen.partition.kind in {"pathological", "mixed", "groups"}
         return
     assert federation.clients == clients
     assert_nobody_shares(federation)
@@ -124,6 +126,38 @@ def test_dirichlet_without_a_minimum_serves_ten_thousand_clients() -> None:
     shares = kinds.dirichlet(labels, 10_000, numpy_stream(1, "test"), 0.1)
     assert len(shares) == 10_000
     assert shares.sizes.min() >= 3
+
+
+def test_dirichlet_clients_gives_one_class_each_at_the_one_end_and_all_at_the_other() -> None:
+    labels = np.random.RandomState(0).randint(10, size=60_000)
+    kept = {}
+    for alpha in (0.001, 100.0):
+        shares = kinds.dirichlet_clients(labels, 50, numpy_stream(3, "test"), alpha, 100)
+        assert shares.sizes.sum() == 5000
+        # a tenth of the clients has 100 / 485 of the mean, a tenth 1000 / 485 of it
+        assert sorted(shares.sizes)[:5] == [21] * 5
+        assert sorted(shares.sizes)[-5:] == [206] * 5
+        counts = np.array([np.bincount(labels[shares[client]], minlength=10) for client in range(50)])
+        kept[alpha] = (counts.max(1) / counts.sum(1)).mean()
+        assert np.count_nonzero(counts.sum(0)) >= 9  # the clients draw different classes
+    assert kept[0.001] > 0.97
+    assert kept[100.0] < 0.25
+    with pytest.raises(UserError, match=r"drew \d+ samples of class '\d' but there are \d+: lower data.clients"):
+        kinds.dirichlet_clients(labels[:6000], 50, numpy_stream(3, "test"), 0.001, 100)
+
+
+def test_groups_have_their_own_classes_and_share_the_others_evenly() -> None:
+    labels = np.repeat(np.arange(10), 60)
+    shares = kinds.groups(labels, 9, np.random.RandomState(0), ((0, 1), (1, 2), (5, 6)))
+    found = [np.bincount(labels[shares[client]], minlength=10) for client in range(9)]
+    assert [row[[0, 1, 2, 5, 6]].tolist() for row in found] == [[20, 10, 0, 0, 0]] * 3 + [[0, 10, 20, 0, 0]] * 3 + [
+        [0, 0, 0, 20, 20]
+    ] * 3
+    assert sum(row.sum() for row in found) == 5 * 60  # classes that nobody has are not dealt
+    with pytest.raises(UserError, match="no class 12"):
+        kinds.groups(labels, 9, np.random.RandomState(0), ((0, 12),))
+    with pytest.raises(UserError, match="3 groups for 2 clients"):
+        kinds.groups(labels, 2, np.random.RandomState(0), ((0,), (1,), (2,)))
 
 
 def test_one_label_gives_every_client_one_class_and_its_own_counts() -> None:

@@ -11,6 +11,8 @@ QUERIES = {
     "metrics": "SELECT * FROM metrics ORDER BY episode, round, model",
     "scores": "SELECT * FROM scores ORDER BY episode, round, model, client",
     "tasks": "SELECT episode, round, client, steps, samples, loss, bytes_down, bytes_up FROM tasks ORDER BY 1, 2, 3",
+    "clock": "SELECT * FROM clock ORDER BY episode, round",
+    "times": "SELECT * FROM times ORDER BY episode, round, client",
     "events": "SELECT episode, round, client, kind, detail FROM events ORDER BY id",
     "decisions": "SELECT episode, round, name, observation, mask, action, reward FROM decisions ORDER BY id",
     "state": "SELECT scope, key, data FROM state ORDER BY scope, key",

@@ -1,7 +1,7 @@
 """A program that runs or resumes an experiment and can kill itself at a chosen event.
 
-``python killable.py FOLDER ENGINE DIE_AT``: events are writes to the database and batches of tasks; the DIE_AT-th
-kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin.
+``python killable.py FOLDER ENGINE DIE_AT [devices]``: events are writes to the database and batches of tasks; the
+DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin.
 """
 
 import os
@@ -12,8 +12,8 @@ from typing import Any
 
 import fedtailor
 from fedtailor.runs import Watch
-from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.store import Store
+from fedtailor.runs.tasks import Tasks
 
 EXPERIMENT = {
     "rounds": 40,
@@ -21,6 +21,11 @@ EXPERIMENT = {
     "training": {"lr": 0.05, "epochs": 1, "momentum": 0.5},
     "participation": {"ratio": 0.5, "dropout": 0.1},
     "method": {"name": "fedper"},
+}
+
+
+DEVICES = {
+    "devices": {"deadline": 0.2, "speed": 0.01, "failure": 0.1, "availability": {"kind": "daily", "day": 2.0}},
 }
 
 
@@ -38,7 +43,7 @@ def die_at(count: int) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for owner, name in ((Store, "insert"), (Store, "set_state"), (RoundLoop, "_execute")):
+    for owner, name in ((Store, "insert"), (Store, "set_state"), (Tasks, "execute")):
         original = getattr(owner, name)
 
         def wrapped(*args: Any, _original: Any = original, **more: Any) -> Any:
@@ -49,15 +54,16 @@ def die_at(count: int) -> None:
         setattr(owner, name, wrapped)
 
 
-def main(folder: Path, engine: str, count: int) -> None:
+def main(folder: Path, engine: str, count: int, devices: bool = False) -> None:
     if count:
         die_at(count)
     where = {"kind": engine, **({"workers": 2} if engine == "processes" else {})}
     if folder.exists():
         fedtailor.resume(folder, engine=where, watch=Going()).close()
     else:
-        fedtailor.run({**EXPERIMENT, "engine": where}, folder=folder, watch=Going()).close()
+        values = {**EXPERIMENT, **(DEVICES if devices else {}), "engine": where}
+        fedtailor.run(values, folder=folder, watch=Going()).close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:] == ["devices"])

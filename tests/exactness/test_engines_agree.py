@@ -65,6 +65,23 @@ def test_engines_agree_on_other_networks(model: dict[str, str], engines: dict[st
     assert_same(tmp_path / "inline", tmp_path / "two")
 
 
+DEVICES = {"deadline": 0.3, "failure": 0.1, "availability": {"kind": "daily", "day": 1.0}, "profiles": "log-normal"}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "feddrl"])
+def test_engines_agree_on_the_clock(method: str, engines: dict[str, Engine], tmp_path: Path) -> None:
+    """FedDRL has two phases in a round; some clients are late."""
+    experiment = settings(method, devices={**DEVICES, "speed": 0.005})
+    fedtailor.run(experiment, folder=tmp_path / "inline", workshop=Workshop(engine=Inline())).close()
+    fedtailor.run(experiment, folder=tmp_path / "two", workshop=Workshop(engine=engines["two"])).close()
+    fedtailor.run(experiment, folder=tmp_path / "any", workshop=Workshop(engine=AnyOrder())).close()
+    assert_same(tmp_path / "inline", tmp_path / "two")
+    assert_same(tmp_path / "inline", tmp_path / "any")
+    found = fingerprint(tmp_path / "inline")
+    assert len(found["clock"]) == 3
+    assert any(event["detail"].startswith("late: ") for event in found["events"])
+
+
 class AnyOrder(Inline):
     """Executes tasks, and gives their results, in a random order."""
 

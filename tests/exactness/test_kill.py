@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fingerprint import assert_same
+from fingerprint import assert_same, fingerprint
 from killable import main
 
 from fedtailor.runs import Run
@@ -23,8 +23,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(folder: Path, engine: str, die_at: int) -> subprocess.Popen[str]:
-    command = [sys.executable, str(PROGRAM), str(folder), engine, str(die_at)]
+def start(folder: Path, engine: str, die_at: int, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(PROGRAM), str(folder), engine, str(die_at), *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -42,6 +42,20 @@ def test_killed_in_the_middle_of_writing_and_training(undisturbed: Path, tmp_pat
     assert 0 < reached[-1] < 40
     main(folder, "inline", 0)
     assert_same(undisturbed, folder)
+
+
+def test_killed_with_devices(tmp_path: Path) -> None:
+    """Three kills; the clock goes on where the last complete round left it."""
+    folder, stream = tmp_path / "run", random.Random(5)
+    main(tmp_path / "undisturbed", "inline", 0, devices=True)
+    for _ in range(3):
+        with start(folder, "inline", stream.randrange(30, 90), "devices") as process:
+            assert process.wait() == -signal.SIGKILL
+    main(folder, "inline", 0, devices=True)
+    assert_same(tmp_path / "undisturbed", folder)
+    found = fingerprint(folder)
+    assert len(found["clock"]) == 40
+    assert any(event["detail"].startswith("late: ") for event in found["events"])
 
 
 def test_killed_at_random_times_with_worker_processes(undisturbed: Path, tmp_path: Path) -> None:

@@ -259,12 +259,24 @@ def test_settings_that_cannot_be_read_are_damage(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [True, False])
-@pytest.mark.parametrize("version", ["2", "0", "null", '"x"'])
+@pytest.mark.parametrize("version", ["3", "0", "null", '"x"'])
 def test_another_schema_version_is_refused(folder: Path, version: str, write: bool) -> None:
     with sqlite3.connect(folder / DATABASE) as db:
         db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", [version])
     db.close()
     assert "schema" in str(refused(folder, write).value)
+
+
+def test_a_run_of_schema_1_is_read_as_it_is_and_upgraded_when_it_goes_on(folder: Path) -> None:
+    with sqlite3.connect(folder / DATABASE) as db:
+        db.execute("ALTER TABLE decisions DROP COLUMN about")
+        db.execute("UPDATE meta SET value = '1' WHERE key = 'schema'")
+    db.close()
+    with Store(folder) as store:
+        assert store.meta("schema") == 1
+    with Store(folder, write=True) as store:
+        assert store.rows("SELECT about FROM decisions") == []
+        assert store.meta("schema") == 2
 
 
 def test_a_folder_without_a_database_is_not_a_run(tmp_path: Path) -> None:

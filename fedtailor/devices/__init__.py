@@ -1,0 +1,8 @@
+"""How long things take on the clients' devices, and who is there: a virtual clock. Nothing sleeps."""
+
+from fedtailor.devices.availability import Availability
+from fedtailor.devices.clock import Phase, RoundTimes, VirtualClock, cause
+from fedtailor.devices.profiles import Profile
+from fedtailor.devices.settings import Devices, virtual_clock
+
+__all__ = ["Availability", "Devices", "Phase", "Profile", "RoundTimes", "VirtualClock", "cause", "virtual_clock"]

@@ -1,0 +1,156 @@
+"""The virtual clock: what a task takes is computed from counted work and bytes, never measured."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+from fedtailor.devices.availability import Availability
+from fedtailor.devices.profiles import Profile
+from fedtailor.methods import Clock, Duration, Moment, Payload
+from fedtailor.models import TRAINING
+from fedtailor.streams import numpy_stream
+
+
+@dataclass(frozen=True, eq=False)
+class VirtualClock:
+    """What tasks take on the clients' devices, in one round.
+
+    Every number is a function of the settings and of (seed, episode, round, client), so it is the same on any
+    engine and after any crash.
+    """
+
+    profiles: tuple[Profile, ...]
+    availability: Availability
+    sizes: tuple[int, ...]  # training samples of every client
+    moment: Moment
+    noise: float = 0.0
+    deadline: float | None = None
+
+    def at(self, moment: Moment) -> "VirtualClock":
+        """The clock in another round."""
+        return replace(self, moment=moment)
+
+    def epoch_time(self, client: int, flops: float) -> float:
+        """Seconds of one epoch on the client's data (HAPFL's T^d, for the flops of the LiteModel)."""
+        return self.task_time(client, TRAINING * flops * self.sizes[client], 0, 0).compute
+
+    def task_time(self, client: int, work: float, down: int, up: int) -> Duration:
+        """Work over speed; each message takes the latency and its bytes over the bandwidth."""
+        device = self.profiles[client]
+        transfer = 2 * device.latency + down / device.down + up / device.up
+        return Duration(work / device.speed * self.slowness(client), transfer)
+
+    def slowness(self, client: int) -> float:
+        """How busy the device is with other things: one factor around 1 for everything it does in a round."""
+        return math.exp(self.noise * self._stream(client, "slowness").standard_normal()) if self.noise else 1.0
+
+    def fails(self, client: int) -> bool:
+        """Whether the device fails in this round."""
+        rate = self.profiles[client].failure
+        return rate > 0 and bool(self._stream(client, "failure").random_sample() < rate)
+
+    def table(self, flops: float, down: int, up: int) -> list[dict[str, float]]:
+        """Every client's device, and what an epoch of such a network and one exchange take when nothing disturbs it."""
+        calm = replace(self, noise=0.0)
+        return [
+            {
+                "client": client,
+                "samples": self.sizes[client],
+                **device.shown,
+                "available": self.availability.share(client),
+                "epoch_seconds": calm.epoch_time(client, flops),
+                "transfer_seconds": calm.task_time(client, 0, down, up).transfer,
+            }
+            for client, device in enumerate(self.profiles)
+        ]
+
+    def digest(self) -> str:
+        """A hex digest of the devices and of when they are there; a resumed run compares it."""
+        there = self.availability
+        facts = (self.profiles, there.period, there.owner.tolist(), there.begin.tolist(), there.end.tolist())
+        return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+
+    def _stream(self, client: int, purpose: str) -> Any:
+        return numpy_stream(self.moment.seed, self.moment.episode, self.moment.round, client, "device", purpose)
+
+
+@dataclass
+class RoundTimes:
+    """What the clients of a round did, phase by phase: a phase begins when the one before has ended for everybody."""
+
+    begin: float  # on the clock
+    deadline: float | None = None
+    phases: list[dict[int, Duration]] = field(default_factory=list)
+
+    def late(self, duration: Duration) -> str | None:
+        """The reason to leave a client out whose answer in a phase took this long."""
+        if self.deadline is None or duration.seconds <= self.deadline:
+            return None
+        return f"{LATE}{duration.seconds:.4g} s, deadline {self.deadline:g} s"
+
+    @property
+    def seconds(self) -> float:
+        """A phase lasts until the last answer, and not longer than the deadline."""
+        return sum(max(map(self._waited, phase.values()), default=0.0) for phase in self.phases)
+
+    @property
+    def end(self) -> float:
+        return self.begin + self.seconds
+
+    @property
+    def clients(self) -> dict[int, Duration]:
+        """What every client did in all phases together."""
+        total: dict[int, Duration] = {}
+        for phase in self.phases:
+            for client, duration in phase.items():
+                total[client] = total.get(client, Duration()) + duration
+        return dict(sorted(total.items()))
+
+    def latency(self, clients: Iterable[int]) -> float | None:
+        """The straggling latency: the computing time of the slowest of these minus that of the fastest, if several.
+
+        HAPFL's eqs. 7 and 8: the time of a client is its assessment and its training, without transfer.
+        """
+        total = self.clients
+        times = [total[client].compute for client in clients]
+        return max(times) - min(times) if len(times) > 1 else None
+
+    def idle(self, clients: Iterable[int]) -> float | None:
+        """The share of the round in which these clients wait for others, on average, if there are any."""
+        seconds, those = self.seconds, list(clients)
+        busy = sum(self._waited(phase[client]) for phase in self.phases for client in those if client in phase)
+        return 1 - busy / (seconds * len(those)) if seconds and those else None
+
+    def _waited(self, duration: Duration) -> float:
+        return duration.seconds if self.deadline is None else min(duration.seconds, self.deadline)
+
+
+class Phase:
+    """Tasks that clients do side by side, and what they take if there is a clock."""
+
+    def __init__(self, clock: Clock | None, sent: Mapping[int, Payload], round: RoundTimes | None):
+        self.times: dict[int, Duration] = {}
+        self._clock, self._sent, self._round = clock, sent, round
+        if round is not None:
+            round.phases.append(self.times)
+
+    def answered(self, client: int, work: float, up: int) -> str | None:
+        """Note what a task took; the reason to leave the client out, if that was too long."""
+        if self._clock is None:
+            return None
+        self.times[client] = taken = self._clock.task_time(client, work, self._sent[client].nbytes, up)
+        return None if self._round is None else self._round.late(taken)
+
+
+LATE = "late: "
+
+
+def cause(reason: str) -> str:
+    """A reason without its numbers, for counting.
+
+    >>> cause("late: 12.3 s, deadline 10 s"), cause("dropped out")
+    ('late', 'dropped out')
+    """
+    return LATE[:-2] if reason.startswith(LATE) else reason

@@ -1,0 +1,41 @@
+"""How long clients take, as a method may see it: virtual in a simulation, measured in a deployment."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from fedtailor.methods.sides import Moment
+
+
+@dataclass(frozen=True)
+class Duration:
+    """The seconds of a client's task."""
+
+    compute: float = 0.0
+    transfer: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.compute + self.transfer
+
+    def __add__(self, other: "Duration") -> "Duration":
+        return Duration(self.compute + other.compute, self.transfer + other.transfer)
+
+
+class Clock(Protocol):
+    """Tells what tasks take on the clients' devices, in one round."""
+
+    def at(self, moment: "Moment") -> "Clock":
+        """The clock in another round."""
+        ...
+
+    def epoch_time(self, client: int, flops: float) -> float:
+        """Seconds of one epoch on the client's training data, for a network of so many multiply-adds a sample.
+
+        The multiply-adds are those of a forward pass, as `fedtailor.models.count_flops` counts them.
+        """
+        ...
+
+    def task_time(self, client: int, work: float, down: int, up: int) -> Duration:
+        """Seconds of a task of so many multiply-adds, with so many bytes down and up."""
+        ...

@@ -1,0 +1,66 @@
+"""One model on the test sets of many clients."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from fedtailor.engines import Task
+from fedtailor.learning import Score
+from fedtailor.methods import Moment
+from fedtailor.packing import digest, pack
+from fedtailor.runs.tasks import Tasks
+from fedtailor.weights import Weights
+
+# Test samples in one task; fixed, because what is evaluated together is part of the exact result.
+SCORED_TOGETHER = 2048
+REMEMBERED = 8  # answers
+
+
+class Scorer:
+    """Tests models; the same question is not asked twice in a row."""
+
+    def __init__(self, tasks: Tasks, sizes: Any, moment: Moment, family: Collection[str] = ()):
+        self.tasks, self.sizes, self.moment = tasks, sizes, moment
+        self.family = family  # the names of the method's other networks
+        self._memo: dict[tuple[str, str, tuple[int, ...]], dict[int, Score]] = {}
+
+    def models(self, models: Mapping[str, Weights]) -> dict[str, dict[int, Score]]:
+        """Every model of the server on the union of the test sets."""
+        everyone = range(len(self.sizes))
+        return {
+            name: self.scores(pack(weights), everyone, name if name in self.family else "")
+            for name, weights in models.items()
+        }
+
+    def scores(self, weights: bytes, clients: Sequence[int], network: str = "") -> dict[int, Score]:
+        """One model, of the run's network or of another one, on the test sets of several clients."""
+        key = (digest(weights), network, tuple(clients))
+        if key not in self._memo:
+            tasks = [
+                lambda index, group=group: Task(
+                    "score", index, self.moment, payload=weights, clients=group, network=network
+                )
+                for group in _cut(clients, self.sizes)
+            ]
+            scores: dict[int, Score] = {}
+            for result in self.tasks.execute(tasks):
+                if result.failure is not None:
+                    raise RuntimeError(f"evaluation failed: {result.failure}\n{result.details}")
+                scores |= {int(client): score for client, score in result.scores.items()}
+            self._memo = {**dict(list(self._memo.items())[1 - REMEMBERED :]), key: dict(sorted(scores.items()))}
+        return self._memo[key]
+
+
+def _cut(clients: Sequence[int], sizes: Any) -> list[tuple[int, ...]]:
+    """Neighbouring clients in groups of about SCORED_TOGETHER test samples; those without any left out."""
+    groups: list[tuple[int, ...]] = []
+    group: list[int] = []
+    count = 0
+    for client in clients:
+        if sizes[client] == 0:
+            continue
+        group.append(client)
+        count += int(sizes[client])
+        if count >= SCORED_TOGETHER:
+            groups.append(tuple(group))
+            group, count = [], 0
+    return [*groups, tuple(group)] if group else groups
