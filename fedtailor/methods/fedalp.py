@@ -1,0 +1,198 @@
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedtailor.methods.base import Ask, Card, Method, Payloads, Steps
+from fedtailor.methods.clustering import choose, cut, similarity, ward
+from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.payload import Payload
+from fedtailor.weights import Weights, cosine, delta, learned, mean, norm, select
+
+
+class FedALP(Method):
+    """Clients in groups, and a group's model mixed with the global one layer by layer (Xie et al., 2022).
+
+    Exchanged: the model W of the client's group down, its model up; until the groups are known the global one down.
+    Client: E epochs of SGD from the received model; the change is dw_k.
+    Server: T_pre rounds of FedAvg. Then Ward's clustering of the clients by rho_ij = cos(dw_i, dw_j) (eqs. 3-4), and
+    per group m and layer l the weight Psi_m^l = beta |D_m^l| / max_l |D_m^l| with D_m = sum_k gamma_k dw_k (eqs. 5-8).
+    From then on W^l = Psi_m^l w_m^l + (1 - Psi_m^l) w_g^l (eq. 9), w_m += sum_k gamma_k dw_k over the group's clients
+    of the round, and w_g += sum_k n_k / n dw_k over all of them. All w_m start as w_g.
+    """
+
+    name: ClassVar = "fedalp"
+    card: ClassVar = Card(
+        paper="Xie et al., FedALP: An Adaptive Layer-Based Approach for Improved Personalized Federated Learning",
+        year=2022,
+        exchanged="the group's fused model down, the model up; in round T_pre every client outside the cohort too",
+        server_state="the global model; a model, a mean update and the layers' weights Psi for each group; who is in "
+        "which; the similarities and Ward's tree they come from",
+        cost="that of FedAvg; in round T_pre every client trains once, whatever the participation",
+        limits=(
+            "beta = 0, one group or warmup = 1: FedAvg's global model",
+            "beta = 1: in each group the layer with the largest change is the group's own and takes nothing of w_g",
+            "the clustering holds one update of every client in memory at once and compares all pairs",
+            "the local figure of the paper is `received`, the fused W: on clients with one label `held` and `final` "
+            "are near 100 % for any method that trains locally",
+        ),
+        deviations=(
+            "gamma_k is normalised over those of the group that answered, and the global model moves by the mean "
+            "change of all that answered, which with everybody is the paper's mean of the w_m; so beta = 0 is FedAvg "
+            "under any participation",
+            "W is fused from the latest w_m and w_g; the indices of line 6 of Alg. 1 differ by one round",
+            "groups = auto: the paper does not say how M is chosen",
+            "a client without an update in round T_pre receives w_g, and joins the group whose D_m has the largest "
+            "cosine with its first update after that",
+            "running statistics, which the paper's networks do not have, are averaged over the group, over the "
+            "cohort, and fused as their layer is; they do not count for rho and Psi",
+            "a group's model that is tested and exported is W, which its clients use; the paper's output is w_m",
+        ),
+        only_sums=False,
+    )
+
+    beta: float = Field(
+        0.6, ge=0, le=1, description="personalisation: Psi of a group's most changed layer; 0 is FedAvg"
+    )
+    groups: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = Field(
+        "auto", description="number M of groups; 1 is FedAvg; auto: the best of 2 to 50 in what choose says"
+    )
+    choose: Literal["silhouette", "gap"] = Field(
+        "silhouette", description="for groups = auto: the largest mean silhouette, or the largest gap in the tree"
+    )
+    warmup: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="T_pre as a share of T (the paper: 0.4 to 0.7), from one round to one less than T; 1 is FedAvg",
+    )
+    ward: Literal["rows", "condensed"] = Field(
+        "rows", description="of rho, each a client's coordinates (as Fraboni et al.), or condensed distances 1 - rho"
+    )
+
+    def inert(self) -> str | None:
+        if self.beta == 0:
+            return "beta = 0 fuses nothing of the groups' models: this is FedAvg"
+        if self.warmup == 1:
+            return "warmup = 1 ends before there are groups: this is FedAvg"
+        return "groups = 1 has a single group: this is FedAvg" if self.groups == 1 else None
+
+    def t_pre(self, rounds: int) -> int:
+        """The rounds of the warm-up."""
+        return rounds if self.warmup == 1 else max(1, min(rounds - 1, int(self.warmup * rounds + 0.5)))
+
+    # On the server
+
+    def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
+        groups: dict[int, int] = server.state.get("groups", {})
+        fused = {m: Payload({"model": _fused(server, m)}) for m in sorted({groups[k] for k in cohort if k in groups})}
+        # In the warm-up everybody; later, a deviation, who was not there when the groups were formed.
+        unfused = Payload({"model": server.weights})
+        return {k: fused[groups[k]] if k in groups else unfused for k in cohort}
+
+    def finish(self, server: Server, replies: Replies) -> Steps:
+        if "groups" in server.state:
+            _train_groups(server, replies)
+            return
+        before = server.weights
+        super().finish(server, replies)
+        # Later than T_pre if nobody answered in that round.
+        if self.warmup < 1 and server.round >= self.t_pre(server.rounds):
+            absent = set(range(server.clients)) - set(replies) - set(replies.failed)
+            asked: Replies = yield Ask("probe", dict.fromkeys(sorted(absent), Payload({"model": before})))
+            known = dict(sorted({**replies, **asked}.items()))
+            samples = {k: reply.number("samples") for k, reply in known.items()}
+            self._form_groups(server, {k: _change(server, reply, before) for k, reply in known.items()}, samples)
+
+    def models(self, server: Server) -> dict[str, Weights]:
+        groups = range(len(server.state.get("group_models", ())))
+        # Deviation: W, the model that is trained, tested and used, where the paper's output is w_m.
+        return super().models(server) | {f"group/{m}": {**server.initial, **_fused(server, m)} for m in groups}
+
+    # On a client
+
+    def probe(self, client: Client, payload: Payload) -> Payload:
+        """What the client would upload in this round if it were in the cohort; it stays as it was."""
+        kept = client.weights()
+        self.receive(client, payload)
+        self.fit(client)
+        reply = self.upload(client)
+        client.load(kept)
+        return reply
+
+    def _form_groups(self, server: Server, updates: Mapping[int, Weights], samples: Mapping[int, float]) -> None:
+        """Alg. 2: the groups, and the weight of each of their layers. All that led to them is kept to be looked at."""
+        clients = list(updates)
+        rho = similarity([updates[k] for k in clients])  # (clients, clients)
+        tree = ward(rho, self.ward) if len(clients) > 1 else torch.zeros(0, 4)
+        if self.groups == "auto":
+            count, scores = choose(rho, tree, self.choose)
+        else:
+            count, scores = min(self.groups, len(clients)), {}
+        numbers = cut(tree, count) if count > 1 else [0] * len(clients)
+        members = [[k for k, number in zip(clients, numbers, strict=True) if number == m] for m in range(count)]
+        means = [mean([updates[k] for k in group], [samples[k] for k in group]) for group in members]  # D_m, eq. 5
+        server.state["groups"] = {k: m for m, group in enumerate(members) for k in group}
+        server.state["group_models"] = [server.weights] * count
+        server.state["group_updates"] = means
+        server.state["psi"] = torch.stack([self._psi(server, change) for change in means])  # (groups, layers)
+        server.state["layers"] = list(server.network.layers)
+        server.state["joined"] = []
+        server.state["clustering"] = {
+            "round": server.round,
+            "clients": clients,  # of the rows of similarity and linkage
+            "similarity": rho,
+            "linkage": tree,
+            "chosen": f"by {self.choose}" if self.groups == "auto" else "by the settings",
+            "scores": scores,
+        }
+
+    def _psi(self, server: Server, change: Weights) -> Tensor:
+        """Psi_m of a group with mean update D_m, eqs. 6-8; zeros if nothing has changed.  # float64 (layers,)"""
+        layers = server.network.layers.values()
+        lengths = torch.tensor([norm(select(change, names)) for names in layers], dtype=torch.float64)
+        return self.beta * lengths / lengths.max() if lengths.max() > 0 else lengths
+
+
+def _train_groups(server: Server, replies: Replies) -> None:
+    """Lines 8-11 of Alg. 1 with the clients that answered; a group none of whose clients did stays as it is."""
+    state = server.state
+    w_g, groups = server.weights, state["groups"]
+    fused = [_fused(server, m) for m in range(len(state["group_models"]))]
+    sent = {k: fused[groups[k]] if k in groups else w_g for k in replies}
+    changes = {k: _change(server, reply, sent[k]) for k, reply in replies.items()}
+    for m, w_m in enumerate(state["group_models"]):
+        if present := [k for k in replies if groups.get(k) == m]:
+            state["group_models"][m] = _moved(w_m, [(replies[k], changes[k]) for k in present])
+    server.weights = _moved(w_g, [(replies[k], changes[k]) for k in replies])
+    for k in [k for k in replies if k not in groups]:
+        # Deviation: its first update counts for w_g only, since it did not start from a group's model.
+        closeness = [cosine(changes[k], change) for change in state["group_updates"]]
+        groups[k] = closeness.index(max(closeness))
+        state["joined"].append({"round": server.round, "client": k, "group": groups[k], "cosine": max(closeness)})
+
+
+def _fused(server: Server, m: int) -> Weights:
+    """W of a group: each layer's share of the group's model is Psi_m^l, eq. 9."""
+    w_m, w_g, psi = server.state["group_models"][m], server.weights, server.state["psi"][m].tolist()
+    fused: dict[str, Any] = {}
+    for share, names in zip(psi, server.network.layers.values(), strict=True):
+        fused |= mean([select(w_m, names), select(w_g, names)], [share, 1 - share])
+    return {name: fused[name] for name in w_g}
+
+
+def _change(server: Server, reply: Payload, before: Weights) -> Weights:
+    """dw_k: what training has changed, without running statistics."""
+    return delta(learned(reply["model"], server.network.statistics), before)
+
+
+def _moved(w: Weights, answers: Iterable[tuple[Payload, Weights]]) -> Weights:
+    """w + sum_k gamma_k dw_k; running statistics, which could become negative in this way, are averaged."""
+    replies, changes = zip(*answers, strict=True)
+    shares = [reply.number("samples") for reply in replies]
+    step = mean(changes, shares)
+    statistics = [select(reply["model"], w.keys() - step.keys()) for reply in replies]
+    moved = {name: w[name] + change for name, change in step.items()} | mean(statistics, shares)
+    return {name: moved[name] for name in w}
