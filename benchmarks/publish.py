@@ -1,6 +1,7 @@
 """Run benchmarks and write a page of each under docs/results: ``python benchmarks/publish.py [NAME ...]``.
 
-Names are pages: benchmarks (start, speed, memory) and method-speed (methods); both by default.
+Names are pages: benchmarks (start, speed, memory), method-speed (methods) and fedah-speed (the methods that FedAH is
+compared with, at its one epoch); all by default.
 """
 
 import json
@@ -10,7 +11,13 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "docs" / "results"
-PAGES = {"benchmarks": ("start", "speed", "memory"), "method-speed": ("methods",)}
+PAGES = {
+    "benchmarks": ("start", "speed", "memory"),
+    "method-speed": ("methods",),
+    "fedah-speed": (
+        "methods --epochs 1 --rounds 9 fedprox per-fedavg pfedme fedamp ditto fedper fedrep fedfomo fedala fedah",
+    ),
+}
 
 
 def main(pages: list[str]) -> None:
@@ -23,12 +30,13 @@ def main(pages: list[str]) -> None:
         print(RESULTS / f"{page}.md")
 
 
-def section(name: str) -> list[str]:
-    print(f"{name} ...", file=sys.stderr)
+def section(command: str) -> list[str]:
+    print(f"{command} ...", file=sys.stderr)
+    name, *arguments = command.split()
     program = HERE / f"{name}.py"
-    done = subprocess.run([sys.executable, str(program)], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([sys.executable, str(program), *arguments], stdout=subprocess.PIPE, text=True, check=True)
     about = program.read_text(encoding="utf-8").split('"""')[1].partition("Example:")[0].strip()
-    return [f"## {name}", "", about, "", "```json", json.dumps(json.loads(done.stdout), indent=2), "```", ""]
+    return [f"## {command}", "", about, "", "```json", json.dumps(json.loads(done.stdout), indent=2), "```", ""]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,22 +58,28 @@ def settings(rounds: int, every: int) -> dict[str, Any]:
 class Turns:
     """Lets several threads do a round each, one after the other, and times every round."""
 
-    def __init__(self, names: list[str]):
-        self.names = names
+    def __init__(self, names: list[str], clock: Callable[[], float] = time.perf_counter):
         self.times: dict[str, list[float]] = {name: [] for name in names}
-        self._turn = 0
+        self._queue = deque(names)
+        self._clock = clock
         self._change = threading.Condition()
         self._begin = 0.0
 
     def wait(self, name: str) -> None:
         with self._change:
-            self._change.wait_for(lambda: self.names[self._turn] == name)
-            self._begin = time.perf_counter()
+            self._change.wait_for(lambda: self._queue[0] == name)
+            self._begin = self._clock()
 
     def pass_on(self, name: str) -> None:
-        self.times[name].append(time.perf_counter() - self._begin)
+        self.times[name].append(self._clock() - self._begin)
         with self._change:
-            self._turn = (self._turn + 1) % len(self.names)
+            self._queue.rotate(-1)
+            self._change.notify_all()
+
+    def leave(self, name: str) -> None:
+        """Have no more turns, whether the last one ended or failed."""
+        with self._change:
+            self._queue.remove(name)
             self._change.notify_all()
 
 

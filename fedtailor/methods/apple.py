@@ -1,5 +1,5 @@
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -52,6 +52,9 @@ class APPLE(Method):
     def inert(self) -> str | None:
         return "relation_lr = 0: the relation vectors stay at the data shares" if self.relation_lr == 0 else None
 
+    def arithmetic(self, steps: int, clients: int) -> float:
+        return (2.0 * clients + 1) * steps  # inner products and the mixture in every step, and p_ii g
+
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
         chosen = {i: self._peers(server, i) for i in cohort}
         models = {j: server.memory.peek(j)["model"] for j in sorted({j for peers in chosen.values() for j in peers})}
@@ -70,14 +73,16 @@ class APPLE(Method):
         state["peers"] = {**state.get("peers", {}), **downloaded}
         state["now"] = {"initial": initial, "shares": sizes / sizes.sum(), "downloaded": list(downloaded)}
         client.load(state["core"])
-        _Mixture(client).show(client.network.parameters())
+        client.load(_Mixture(client).personal)
 
     def fit(self, client: Client) -> None:
         mixture = _Mixture(client)
         pull = self.mu * self._lambda(client)
+        client.load(client.state["core"])
         client.train(step=lambda batch: mixture.step(batch, self.relation_lr, pull))
-        client.state["core"] = {**select(client.weights(), client.shared), **mixture.core_model()}
+        client.state["core"] = select(client.weights(), client.shared)
         client.state["relation"] = mixture.relation.cpu()
+        client.load(mixture.personal)
         if self.M is None:
             del client.state["peers"]
 
@@ -116,55 +121,57 @@ class APPLE(Method):
 
 
 class _Mixture:
-    """sum_j p_j w_j as flat vectors, and the steps of p and the own core model."""
+    """The personal model sum_j p_j w_j, and the steps of p and the own core model.
+
+    All models are rows of one matrix, so that mixing them and the inner products with all of them are one product
+    of a matrix and a vector each.
+    """
 
     def __init__(self, client: Client):
         state, now = client.state, client.state["now"]
-        parameters = client.network.parameters()
-        self.shapes = {n: p.shape for n, p in parameters.items() if p.requires_grad and n in client.shared}
-        device = next(iter(parameters.values())).device
-        self.own = client.id
+        trained = {n: p.detach() for n, p in client.network.parameters().items() if p.requires_grad}
+        device = next(iter(trained.values())).device
         self.relation: Tensor = state["relation"].to(device)  # p  (clients,)
         self.shares: Tensor = now["shares"].to(device)  # p0  (clients,)
-        self.core = self._flat(state["core"]).to(device)  # (parameters,)
+        self.own = client.id
         known = sorted(state["peers"])
-        models = [*(state["peers"][j] for j in known), now["initial"]]
-        self.others = torch.stack([self._flat(model) for model in models]).to(device)  # (known + 1, parameters)
-        # Deviation: whose core model is not known yet has the initial one, the last row.
-        self.rows = torch.full((len(self.relation),), len(known), device=device)
-        self.rows[known] = torch.arange(len(known), device=device)
+        models = [state["core"], *(state["peers"][j] for j in known)]
+        if len(models) < len(self.relation):
+            # Deviation: whose core model is not known yet has the initial one, the last row.
+            models.append(now["initial"])
+        size = sum(p.numel() for p in trained.values())
+        self.models = torch.empty(len(models), size, device=device)  # (models, parameters)
+        self.rows = torch.full((len(self.relation),), len(models) - 1, device=device)  # of a client  (clients,)
+        self.rows[[self.own, *known]] = torch.arange(1 + len(known), device=device)
+        for row, model in zip(self.models, models, strict=True):
+            for name, piece in _pieces(row, trained).items():
+                piece.copy_(model[name])
+        self._core = list(_pieces(self.models[0], trained).values())
+        self._slope, self._mixed = torch.empty(2, size, device=device)
+        self._slopes = list(_pieces(self._slope, trained).values())
+        self.personal = _pieces(self._mixed, trained)
+        self._mix()
 
     def step(self, batch: Batch, lr: float, pull: float) -> Tensor:
-        """Move the core model by the run's optimiser and p by its own rate, both from where they are."""
-        loss, gradients = batch.gradient()
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        by_relation = (self.others @ flat)[self.rows]  # <g, w_j>  (clients,)
-        by_relation[self.own] = self.core @ flat
-        self._write(batch.parameters, self.core)
+        """Move the core model, which is in the network, by the run's optimiser and p by its own rate."""
+        loss, gradients = batch.gradient(at=self.personal)
+        torch._foreach_copy_(self._slopes, gradients)
+        by_relation = (self.models @ self._slope)[self.rows]  # <g, w_j>  (clients,)
         batch.apply(list(torch._foreach_mul(gradients, float(self.relation[self.own]))))
-        self.core = torch.cat([parameter.detach().flatten() for parameter in batch.parameters.values()])
+        torch._foreach_copy_(self._core, [parameter.detach() for parameter in batch.parameters.values()])
         self.relation = self.relation - lr * (by_relation + pull * (self.relation - self.shares))
-        self.show(batch.parameters)
+        self._mix()
         return loss
 
-    def show(self, parameters: Mapping[str, Tensor]) -> None:
-        """Put the personal model into the network."""
-        weights = self.relation.clone()
-        weights[self.own] = 0
-        by_row = torch.zeros(len(self.others), device=weights.device).index_add_(0, self.rows, weights)
-        self._write(parameters, self.relation[self.own] * self.core + by_row @ self.others)
+    def _mix(self) -> None:
+        shares = torch.zeros(len(self.models), device=self.models.device).index_add_(0, self.rows, self.relation)
+        torch.mv(self.models.T, shares, out=self._mixed)
 
-    def core_model(self) -> Weights:
-        return {name: piece.clone() for name, piece in self._pieces(self.core.cpu()).items()}
 
-    def _flat(self, model: Weights) -> Tensor:
-        return torch.cat([model[name].flatten() for name in self.shapes])
-
-    def _pieces(self, flat: Tensor) -> Weights:
-        pieces = torch.split(flat, [shape.numel() for shape in self.shapes.values()])
-        return {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
-
-    def _write(self, parameters: Mapping[str, Tensor], flat: Tensor) -> None:
-        with torch.no_grad():
-            for name, piece in self._pieces(flat).items():
-                parameters[name].copy_(piece)
+def _pieces(flat: Tensor, like: Weights) -> Weights:
+    """A vector's entries as tensors of these names and shapes, laid out in memory as those are."""
+    parts = torch.split(flat, [tensor.numel() for tensor in like.values()])
+    return {
+        name: part.as_strided(tensor.shape, tensor.stride(), part.storage_offset())
+        for (name, tensor), part in zip(like.items(), parts, strict=True)
+    }

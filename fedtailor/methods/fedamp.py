@@ -26,8 +26,9 @@ class FedAMP(Method):
         year=2021,
         exchanged="the client's cloud model down, its model up",
         client_state="nothing; with start = own its model",
-        server_state="the last model of every client, stored by row; in memory only the cohort's models and one more",
-        cost="that of FedAvg; on the server two readings of all stored models and |cohort| x |clients| distances",
+        server_state="the last model of every client, stored by row; in memory the cohort's and up to 64 MB of rows",
+        cost="that of FedAvg; on the server |cohort| x |clients| distances and a reading of all stored models, or two "
+        "where they take more than 64 MB",
         limits=(
             "one client, or models much further apart than sqrt(sigma): Local-only, held near its own last model",
             "lambda = 0 and start = own: Local-only",

@@ -94,7 +94,8 @@ def discrepancy(one: Tensor, other: Tensor) -> Tensor:
 def _kernel(one: Tensor, other: Tensor) -> Tensor:
     """sum_a exp(-|x - y|^2 / 2a) for every pair.  # (rows of one, rows of other)"""
     squares = one.square().sum(1)[:, None] + other.square().sum(1) - 2 * one @ other.T
-    return torch.stack([torch.exp(-squares.clamp(min=0) / (2 * width)) for width in BANDWIDTHS]).sum(0)
+    widths = squares.new_tensor(BANDWIDTHS)[:, None, None]
+    return torch.exp(-squares.clamp(min=0) / (2 * widths)).sum(0)
 
 
 def _features_and_outputs(network: Network, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -64,10 +64,13 @@ class PerFedAvg(Method):
     def passes(self, epochs: int) -> float:
         return epochs * (4 / 3 if self.variant == "hessian-free" else 1.0)
 
+    def pieces(self) -> int:
+        return 3 if self.variant == "hessian-free" else 2
+
     def fit(self, client: Client) -> None:
         def step(batch: Batch) -> Tensor:
             # Deviation: parts of one mini-batch, so that steps and data are FedAvg's; the paper draws them apart.
-            inner, outer, *third = batch.split(3 if self.variant == "hessian-free" else 2)
+            inner, outer, *third = batch.split(self.pieces())
             loss, gradients = inner.gradient()
             _, meta = outer.gradient(at=batch.moved(gradients, -self.alpha))
             for part in third:

@@ -31,7 +31,7 @@ class PFedLA(Method):
         exchanged="the client's mixture down (without its local layers), its model up",
         client_state="nothing; with k > 0 its model",
         server_state="the last model and a hypernetwork of every client, stored by row; a hypernetwork has about "
-        "hidden x layers x clients numbers; in memory only those of the cohort and one model more",
+        "hidden x layers x clients numbers; in memory those of the cohort and up to 64 MB of rows",
         cost="that of FedAvg; on the server two readings of all stored models",
         limits=(
             "equal weights, as at the start: the plain mean of all clients' models",

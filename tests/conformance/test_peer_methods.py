@@ -16,6 +16,7 @@ import pytest
 import torch
 from problem import Played, play, targets
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedtailor
 from fedtailor.data import Federation
@@ -92,6 +93,31 @@ def digits(method: Method, folder: Path, rounds: int = 3, **more: Any) -> fedtai
 def scores(run: fedtailor.Run, model: str) -> list[tuple[int, int, float]]:
     query = "SELECT client, correct, loss FROM scores WHERE model = ? ORDER BY round, client"
     return [tuple(row.values()) for row in run._store.rows(query, [model])]
+
+
+# What the server keeps
+
+
+def test_a_row_is_read_once_in_a_round_unless_rows_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {client: {"model": scalar(float(client))} for client in range(3)}
+    large = len(pack(rows[0]))
+    for room, read in ((3 * large, [0, 1, 2]), (large, [0, 1, 2, 1, 2]), (0, [0, 1, 2, 0, 1, 2])):
+        monkeypatch.setattr(Memory, "KEPT", room)
+        server = server_of(make("fedamp"), targets([0.0], [1.0], [2.0]), rows)
+        for _ in range(2):
+            assert [float(server.memory.peek(client)["model"][W]) for client in server.memory] == [0.0, 1.0, 2.0]
+        assert server.read == read  # type: ignore[attr-defined]
+
+
+def test_a_row_is_read_anew_when_it_has_been_stored() -> None:
+    rows = {0: {"model": scalar(1.0)}}
+    server = server_of(make("fedamp"), targets([0.0], [1.0]), rows)
+    server.memory.peek(0)
+    server.memory[0]["model"] = scalar(2.0)
+    assert float(server.memory.peek(0)["model"][W]) == 2.0
+    rows[0] = {"model": scalar(3.0)}  # as if another value had been stored
+    server.memory.settle()
+    assert float(server.memory.peek(0)["model"][W]) == 3.0
 
 
 # FedAMP
@@ -452,10 +478,12 @@ def test_apple_with_one_client_is_local_only(tmp_path: Path) -> None:
     assert personal(apple) == personal(local)
 
 
-def test_apple_gradients_are_those_of_the_mixture(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["mlp", "digits-cnn"])
+def test_apple_gradients_are_those_of_the_mixture(model: str, tmp_path: Path) -> None:
     """One full-batch step of a real network against autograd through sum_j p_j w_j."""
     apple = make("apple", mu=0.0, relation_lr=0.2)
-    more = {"training": {"lr": 0.1, "batch_size": 1000, "epochs": 1}, "participation": {}}
+    training = {"lr": 0.1, "batch_size": 1000, "epochs": 1}
+    more = {"model": {"name": model}, "training": training, "participation": {}}
     digits(apple, tmp_path / "one", rounds=1, **more).close()
     with digits(apple, tmp_path / "two", rounds=2, **more) as run, fedtailor.Run(tmp_path / "one") as first:
         before, after = (unpack(r._store.state("client", 2))["state"] for r in (first, run))
@@ -471,6 +499,33 @@ def test_apple_gradients_are_those_of_the_mixture(tmp_path: Path) -> None:
     torch.testing.assert_close(after["relation"], (p - 0.2 * p.grad).detach())
     for name, core in own.items():
         torch.testing.assert_close(after["core"][name], (core - 0.1 * core.grad).detach())
+
+
+class Products(TorchDispatchMode):
+    """Counts the entries of the matrices that are multiplied by vectors."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.overloadpacket is torch.ops.aten.mv:
+            self.entries += args[0].numel()
+        return function(*args, **(kwargs or {}))
+
+
+def test_the_arithmetic_that_apple_declares_is_that_which_it_does(tmp_path: Path) -> None:
+    """Two products with all models in every step; a client also mixes when it receives and when it begins to train."""
+    with Products() as counted:
+        run = digits(
+            make("apple"), tmp_path / "run", rounds=2, participation={}, evaluation={"every": 0, "final": False}
+        )
+    with run:
+        size = build(run.experiment.model, inputs_of(run.federation().samples), 0).size
+        steps = {r: run._store.rows(f"SELECT SUM(steps) AS n FROM tasks WHERE round = {r}")[0]["n"] for r in (1, 2)}
+    first = 2 * (2 * steps[1] + 2 * 6)  # only its own and the initial model are known
+    second = 6 * (2 * steps[2] + 2 * 6)
+    assert counted.entries == size * (first + second)
+    own = steps[2]  # p_ii g
+    assert make("apple").arithmetic(steps[2], clients=6) == 6 * 2 * steps[2] + own
 
 
 def test_apple_downloads_m_core_models_and_keeps_the_others(tmp_path: Path) -> None:
@@ -749,7 +804,7 @@ def test_a_client_that_joins_late_profits_from_the_others(name: str, tmp_path: P
     played = play(tmp_path / "run", method, here, rounds=3)
     server = played.loop.server
     server.memory._known.discard(2)
-    played.loop.stateful.discard(2)
+    played.loop.tasks.stateful.discard(2)
     late = played.personal(2, W)
     assert abs(late - 4) < math.sqrt(2 * played.loss("held", 2, 1)) - 0.1
 
