@@ -28,6 +28,7 @@ class DDPGSettings:
     capacity: int = 100_000  # transitions in the replay
     discount: float | None = None  # of the next value; None: every decision is an episode of its own
     polyak: float = 0.96  # what target networks keep of themselves in a step
+    prior: int | None = None  # the feature that holds the logits to begin with; the actor learns what to add to them
     exchangeable: int = 0  # the first slots, whose order says nothing: a transition is replayed with them shuffled
     penalty: float = 0.0  # weight of the mean squared logit in the actor's loss; 0 lets a softmax saturate
     action_scale: float = 1.0  # factor of the actions that the critic sees
@@ -111,7 +112,7 @@ class DDPG:
         logits = self._logits(self.actor, state, mask)
         loss = -self._value(self.critic, state, mask, self.action(logits, mask)).mean()
         if self.settings.penalty:
-            loss = loss + self.settings.penalty * logits[mask].square().mean()
+            loss = loss + self.settings.penalty * (logits - self._prior(state))[mask].square().mean()
         self.actor_optimiser.step(list(torch.autograd.grad(loss, self.actor.parameters)))
         if self.settings.discount is not None:
             self.networks["target_actor"].approach(self.actor, self.settings.polyak)
@@ -177,7 +178,11 @@ class DDPG:
         return mask
 
     def _logits(self, actor: Network, state: Tensor, mask: Tensor) -> Tensor:
-        return actor(seen(state, mask)).reshape(*mask.shape, self.action.outputs)  # (..., slots, outputs)
+        own = actor(seen(state, mask)).reshape(*mask.shape, self.action.outputs)  # (..., slots, outputs)
+        return own + self._prior(state)
+
+    def _prior(self, state: Tensor) -> Tensor | float:
+        return 0.0 if self.settings.prior is None else state[..., self.settings.prior, None]
 
     def _value(self, critic: Network, state: Tensor, mask: Tensor, action: Tensor) -> Tensor:
         action = self.settings.action_scale * action

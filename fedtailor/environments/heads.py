@@ -22,8 +22,9 @@ class HeadAggregation(Decisions):
     """One step chooses the weights of the heads for one client; its reward is that of the paper (eq. 1).
 
     Observation: a row for each slot, flattened: the embedding of the head, log(1 + age), whether it is the target
-    client (the last slot), whether the slot is taken. Action: a number in [-1, 1] for each slot; the weights are the
-    softmax of five times the numbers of the slots that are taken. Every decision is an episode of its own.
+    client (the last slot), the logarithm of its similarity to it, whether the slot is taken. Action: a number in
+    [-1, 1] for each slot; the weights are the softmax of five times the numbers of the slots that are taken. Every
+    decision is an episode of its own.
     """
 
     decision: ClassVar = HEAD
@@ -34,7 +35,7 @@ class HeadAggregation(Decisions):
         slots = largest_cohort(self.settings, self._workshop.federation(self.settings).clients) + 1
         method = self.settings.method
         assert isinstance(method, PFedRLLA)
-        width = method.size + 3
+        width = method.size + 4
         self.observation_space = spaces.Box(-np.inf, np.inf, (slots * width,), np.float32)
         self.action_space = spaces.Box(-1.0, 1.0, (slots,), np.float32)
 

@@ -19,6 +19,8 @@ from fedtailor.weights import Weights, combinations, select
 
 HEAD = "head-weights"  # the name of the decision
 PACE = 0.1  # of the running target accuracy
+REWARDS = 5.0  # factor of the rewards that the critic learns, which are of the order 1/5
+SMALLEST = 1e-3  # similarity, for its logarithm
 
 
 class PFedRLLA(AgentMethod):
@@ -50,6 +52,9 @@ class PFedRLLA(AgentMethod):
         ),
         deviations=(
             "the ages of all models are part of the state, and gamma may discount old ones; gamma = 1 is the paper",
+            "the actor's loss has a penalty on its logits, peers are shuffled in the replay, and the critic sees "
+            "rewards and weights of order one: without that DDPG stays worse than equal weights for thousands of steps",
+            "prior = similarity starts from V_k instead of equal weights; none is the paper",
             "PCA bases are fitted once on the heads of the first cohort and kept, so that embeddings can be compared",
             "an empty previous cohort (all its clients failed) is replaced by the present one, as in round 1",
             "accuracy is that of validation data; the target follows its running mean unless it is given",
@@ -91,6 +96,12 @@ class PFedRLLA(AgentMethod):
     network: Literal["mlp", "attention"] = Field(
         "mlp", description="the agent's networks: mlp is the paper's; attention serves any cohort, in any order"
     )
+    prior: Literal["none", "similarity"] = Field(
+        "none", description="what the agent begins with: equal weights, or those of eq. 2, of which it learns the rest"
+    )
+    penalty: float = Field(
+        0.1, ge=0, description="weight of the squared logits (without the prior) in the actor's loss"
+    )
     hidden: int = Field(256, ge=1, le=100_000, description="units of each of the two hidden layers")
     actor_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the actor")
     critic_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the critic")
@@ -124,9 +135,14 @@ class PFedRLLA(AgentMethod):
             batch=self.batch,
             capacity=self.capacity,
             network=self.network,
+            prior=None if self.prior == "none" else self.size + 2,
+            exchangeable=server.largest_cohort,  # the target is in the last slot
+            penalty=self.penalty,
+            action_scale=server.largest_cohort + 1,  # actions of order one, whatever the cohort
+            reward_scale=REWARDS,
         )
         slots = server.largest_cohort + 1
-        features = self.size + 2  # the embedding, the age, and whether this is the target client
+        features = self.size + 3  # the embedding, the age, whether this is the target client, its similarity
         server.state["agent"] = DDPG(slots, features, Simplex(), settings, server.stream("agent"))
         mhae = self.embedding == "mhae"
         server.state["embedding"] = MHAE(server.stream("mhae"), self.size) if mhae else PCAEmbedding(self.size)
@@ -236,8 +252,9 @@ class PFedRLLA(AgentMethod):
         place = torch.tensor([*range(count - 1), slots - 1])  # the target is always in the last slot
         ages = torch.tensor([view.ages]).T.float()
         flags = (torch.arange(count) == count - 1)[:, None].float()
-        observation = torch.zeros(slots, self.size + 2)
-        observation[place] = torch.cat([rows, ages.log1p(), flags], 1)
+        observation = torch.zeros(slots, self.size + 3)
+        near = similar.clamp(min=SMALLEST).log()[:, None]
+        observation[place] = torch.cat([rows, ages.log1p(), flags, near], 1)
         mask = torch.zeros(slots, dtype=torch.bool)
         mask[place] = True
         action = yield Decide(HEAD, observation, mask, about=view.target)

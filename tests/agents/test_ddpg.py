@@ -1,9 +1,11 @@
 """The agent does what its equations say, remembers everything, and learns."""
 
+import itertools
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedtailor.agents import DDPG, DDPGSettings, Simplex
@@ -59,8 +61,9 @@ def test_random_weights_are_uniform_on_the_simplex() -> None:
     assert float((drawn[:, 0] > 0.5).float().mean()) == pytest.approx(0.25, abs=0.03)
 
 
-def test_what_stands_in_an_empty_slot_does_not_matter() -> None:
-    made, mask = agent(), torch.tensor([True, True, False])
+@pytest.mark.parametrize("network", ["mlp", "attention"])
+def test_what_stands_in_an_empty_slot_does_not_matter(network: str) -> None:
+    made, mask = agent(network=network), torch.tensor([True, True, False])
     state, junk = torch.randn(3, 2, generator=torch_stream("s")), torch.zeros(3, 2)
     junk[2] = float("nan")
     action = made.act(state, mask)
@@ -180,6 +183,85 @@ def test_what_was_observed_is_a_snapshot() -> None:
     assert row["mask"].all()
 
 
+# Slots in any order
+
+
+def test_attention_gives_a_slot_the_same_wherever_it_stands() -> None:
+    """Action and value do not depend on the order of the slots, nor on how many empty ones there are."""
+    small, large = agent(4, network="attention"), agent(7, network="attention", seed=5)
+    filled(small)
+    go_on(small, 0, 3)
+    large.load_state_dict(unpack(pack(small)).state)
+    state, order = torch.randn(4, 2, generator=torch_stream("s")), torch.tensor([2, 0, 3, 1])
+    action = small.act(state)
+    assert action.unique().numel() == 4
+    assert small.act(state[order]).tolist() == pytest.approx(action[order].tolist(), abs=1e-6)
+    uneven = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    value = small.value(state, uneven)
+    assert small.value(state[order], uneven[order]) == pytest.approx(value, abs=1e-6)
+    assert abs(small.value(state, uneven[order]) - value) > 1e-6  # what is done to whom does count
+    places = torch.tensor([5, 0, 3, 1])
+    mask, wide, spread = torch.zeros(7, dtype=torch.bool), torch.zeros(7, 2), torch.zeros(7)
+    mask[places], wide[places], spread[places] = True, state, uneven
+    assert large.act(wide, mask)[places].tolist() == pytest.approx(action.tolist(), abs=1e-6)
+    assert large.value(wide, spread, mask) == pytest.approx(value, abs=1e-6)
+
+
+def test_exchangeable_slots_are_replayed_in_every_order_with_what_belongs_to_them() -> None:
+    made = agent(4, 1, exchangeable=3, batch=600, discount=0.9)
+    state, mask = torch.tensor([[1.0], [2.0], [3.0], [4.0]]), torch.tensor([True, True, False, True])
+    made.observe(state, state[:, 0] / 10, 7.0, mask)
+    made.observe(state * 100, state[:, 0] / 10, 7.0, mask, done=True)
+    batch = made._sample(torch_stream("r"))
+    first = batch["state"][:, 3, 0] == 4  # of the two transitions; its last slot stays
+    assert (batch["state"][~first, 3, 0] == 400).all()
+    rows = {name: column[first] for name, column in batch.items()}
+    orders = rows["state"][:, :, 0].unique(dim=0)
+    assert orders.tolist() == [[a, b, c, 4] for a, b, c in itertools.permutations((0.0, 1.0, 2.0))]
+    torch.testing.assert_close(rows["action"], torch.where(rows["mask"], rows["state"][..., 0], 3.0) / 10)
+    assert torch.equal(rows["mask"], rows["state"][..., 0] > 0)
+    assert torch.equal(rows["next_state"], rows["state"] * 100)
+    assert torch.equal(rows["next_mask"], rows["mask"])
+    assert rows["reward"].unique().tolist() == [7.0]
+
+
+# Scales
+
+
+def test_the_critic_sees_scaled_actions_and_learns_scaled_rewards() -> None:
+    """1 + 4 * 10 a1 + 8 * 10 a2 = 61 at a = (1/2, 1/2), which is 61 / 2 in rewards; a reward of 3 is learned as 6."""
+    made = linear(action_scale=10.0, reward_scale=2.0)
+    even = torch.tensor([0.5, 0.5])
+    assert made.value(torch.zeros(2, 1), even) == pytest.approx(30.5)
+    made.observe(torch.zeros(2, 1), even, 3.0)
+    assert made.target(made.replay.sample(1, torch_stream("b"))).tolist() == [6.0]
+    chained = linear(reward_scale=2.0, discount=0.5)  # 2 * 3 + 0.5 * (1 + 4 * 1/2 + 8 * 1/2)
+    for name in ("actor", "critic"):
+        chained.networks[f"target_{name}"].load_state_dict(chained.networks[name].state_dict())
+    for _ in range(2):
+        chained.observe(torch.zeros(2, 1), even, 3.0)
+    assert chained.target(chained.replay.sample(1, torch_stream("b"))).tolist() == pytest.approx([9.5])
+
+
+def test_the_penalty_pulls_logits_of_present_slots_to_zero() -> None:
+    """A critic that likes every action leaves the actor to the penalty; the logit of an empty slot is let alone."""
+    made = linear(penalty=1.0, critic_lr=0.0, actor_lr=0.01)
+    set_linear(made.critic, [[0.0] * 6], [0.0])
+    set_linear(made.actor, [[0.0] * 4, [0.0] * 4], [2.0, -2.0])
+    made.observe(torch.zeros(2, 1), torch.tensor([1.0, 0.0]), 0.0, torch.tensor([True, False]))
+    for _ in range(10):
+        made.learn(torch_stream("r"))
+    first, second = made.actor.parameters[1].tolist()
+    assert first < 1.95
+    assert second == -2.0
+    free = linear(critic_lr=0.0)
+    set_linear(free.critic, [[0.0] * 6], [0.0])
+    before = pack(free.actor)
+    free.observe(torch.zeros(2, 1), torch.tensor([0.5, 0.5]), 0.0)
+    free.learn(torch_stream("r"))
+    assert pack(free.actor) == before
+
+
 # Exactness
 
 
@@ -201,7 +283,10 @@ def go_on(made: DDPG, first: int, last: int) -> bytes:
     return pack(made)
 
 
-@pytest.mark.parametrize("changes", [{}, {"discount": 0.9}, {"capacity": 21}], ids=str)
+ATTENTION = {"network": "attention", "hidden": (8, 8), "exchangeable": 2, "penalty": 0.1, "reward_scale": 10.0}
+
+
+@pytest.mark.parametrize("changes", [{}, {"discount": 0.9}, {"capacity": 21}, {"discount": 0.9, **ATTENTION}], ids=str)
 def test_an_agent_that_is_restored_goes_on_to_the_bit(changes: dict[str, Any]) -> None:
     made = agent(**changes)
     filled(made)
@@ -275,6 +360,40 @@ def test_it_learns_a_contextual_bandit_on_the_simplex(slots: int, fewest: int, l
     assert greedy > equal / 3 > equal > chance
     untaught, equal, _ = bandit(slots, fewest, steps=0)
     assert untaught == pytest.approx(equal, abs=0.01)  # an untaught policy gives nearly equal weights
+
+
+def similarity(**changes: Any) -> float:
+    """How far the greedy policy is from weighing slots by their likeness to the last one, and equal weights are 1."""
+    made = agent(6, 9, batch=32, **changes)
+    world, noise, draws = (torch_stream("alike", name) for name in ("world", "noise", "replay"))
+    kind, everyone = F.normalize(torch.randn(1, 8, generator=world)), torch.ones(6, dtype=torch.bool)
+
+    def context() -> Tensor:
+        """Rows of length one, of either kind, and the mark of the last slot."""
+        signs = torch.randint(2, (6, 1), generator=world) * 2.0 - 1
+        rows = F.normalize(signs * kind + 0.05 * torch.randn(6, 8, generator=world))
+        return torch.cat([rows, (torch.arange(6) == 5).float()[:, None]], 1)
+
+    def distance(action: Tensor, state: Tensor) -> float:
+        near = (F.cosine_similarity(state[:, :8], state[-1:, :8]) + 1) / 2
+        return float((action - near / near.sum()).square().sum())
+
+    for step in range(600):
+        state = context()
+        action = Simplex().random(everyone, noise) if step < 100 else made.act(state, stream=noise)
+        made.observe(state, action, -distance(action, state))
+        made.learn(draws)
+    states = [context() for _ in range(200)]
+    equal = torch.full((6,), 1 / 6)
+    return sum(distance(made.act(state), state) for state in states) / sum(distance(equal, state) for state in states)
+
+
+def test_it_learns_to_weigh_slots_by_likeness() -> None:
+    """Plain, an MLP runs after the critic's first errors to a corner of the simplex; four settings keep it from that."""
+    calm = {"exchangeable": 5, "penalty": 0.1, "reward_scale": 10.0, "noise": 0.3}
+    assert similarity(network="attention", hidden=(32, 32), action_scale=3.0, **calm) < 0.65
+    assert similarity(hidden=(64, 64), action_scale=18.0, **calm) < 0.85
+    assert similarity(hidden=(64, 64)) > 1.5
 
 
 class Walk:

@@ -83,12 +83,14 @@ def test_the_bases_hold_what_heads_differ_in() -> None:
         torch.testing.assert_close(rows @ told[:, layer] @ columns.T, whole - whole.mean(0), atol=1e-4, rtol=0)
 
 
-def test_the_largest_component_of_a_direction_is_positive() -> None:
-    made = fitted(heads())
-    for basis in (*made.rows, *made.columns):
+@pytest.mark.parametrize("clients", [12, 3])  # more samples than dimensions, and fewer
+def test_the_largest_component_of_a_direction_is_positive(clients: int) -> None:
+    made, plain = fitted(heads(clients)), PCAEmbedding(16)
+    plain.fit(heads(clients))
+    for basis in (*made.rows, *made.columns, plain.basis):
         largest = basis.gather(0, basis.abs().argmax(0, keepdim=True))
         assert (largest > 0).logical_or(basis.norm(dim=0) == 0).all()
-    assert made.rows[0].norm(dim=0).min() > 0
+        assert basis[:, :2].norm(dim=0).tolist() == pytest.approx([1, 1], abs=1e-5)
 
 
 def test_the_order_of_the_fitted_heads_does_not_matter() -> None:

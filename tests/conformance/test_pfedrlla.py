@@ -77,9 +77,10 @@ def test_hand_pfedrlla(tmp_path: Path) -> None:
         assert done.rewards()[HEAD] == pytest.approx([-0.25, -1.0, -0.25, -1.0], abs=1e-6)
         one, two, three, _ = (row["observation"] for row in done.decisions())
         # a row: the embedding (one component, one zero), log(1 + age), whether it is the target
-        assert one[[0, 2], 2:].tolist() == [pytest.approx([math.log(2), 0.0]), pytest.approx([math.log(2), 1.0])]
+        assert one[[0, 2], 2:4].tolist() == [pytest.approx([math.log(2), 0.0]), pytest.approx([math.log(2), 1.0])]
         assert one[0, :2].tolist() == pytest.approx((-one[2, :2]).tolist(), abs=1e-6)
-        assert two[2].tolist() == pytest.approx([*one[0, :3].tolist(), 1.0], abs=1e-6)
+        assert two[2, :4].tolist() == pytest.approx([*one[0, :3].tolist(), 1.0], abs=1e-6)
+        assert one[[0, 2], 4].tolist() == pytest.approx([math.log(1e-3), 0.0], abs=1e-6)  # log V, at least 1/1000
         assert three[2, 0] == pytest.approx(float(one[2, 0]), abs=1e-5)  # the same side of the mean, one deviation
         # down: the initial model, then the aggregate and the signal; up: the model twice, four numbers, then three
         up, down = 2 * (8 + 32 + 8 + 24), 2 * (8 + len("version0"))
@@ -165,6 +166,8 @@ FINGERPRINTS = [
     {"b3": 0.0, "warmup": 0, "actor_lr": 0.1},
     {"embedding": "pca"},
     {"noise": 3.0, "warmup": 0},
+    {"prior": "similarity", "warmup": 0},
+    {"network": "attention", "warmup": 0},
     {"warmup": 3},
 ]
 
@@ -230,10 +233,10 @@ def test_the_policy_that_acts_is_the_one_that_was_trained(tmp_path: Path) -> Non
         assert len(trained.rewards()[HEAD]) == 12
     with run(changed(DIGITS, policy=str(tmp_path / "policy"), noise=0.0), folder=tmp_path / "run") as done:
         first = next(row for row in done.decisions() if row["round"] == 1)
-        agent = DDPG(5, 10, Simplex(), DDPGSettings(hidden=(16, 16)), torch.Generator().manual_seed(9))
+        agent = DDPG(5, 11, Simplex(), DDPGSettings(hidden=(16, 16)), torch.Generator().manual_seed(9))
         agent.load_state_dict(read_policy(tmp_path / "policy").parts["agent"].state)
         assert torch.equal(agent.act(first["observation"], first["mask"]), first["action"])
-        untrained = DDPG(5, 10, Simplex(), DDPGSettings(hidden=(16, 16)), torch.Generator().manual_seed(9))
+        untrained = DDPG(5, 11, Simplex(), DDPGSettings(hidden=(16, 16)), torch.Generator().manual_seed(9))
         assert not torch.equal(untrained.act(first["observation"], first["mask"]), first["action"])
 
 

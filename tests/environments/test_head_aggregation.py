@@ -39,7 +39,7 @@ def test_it_passes_gymnasium_s_check(environment: HeadAggregation) -> None:
 def test_it_is_registered() -> None:
     made = gymnasium.make("fedtailor/HeadAggregation-v0", settings=SCENARIO)
     observation, _ = made.reset(seed=0)
-    assert observation.shape == (4 * 11,)
+    assert observation.shape == (4 * 12,)
     made.close()
 
 

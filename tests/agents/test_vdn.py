@@ -1,0 +1,78 @@
+"""Value decomposition: hand-derived targets, masks, and a toy it must solve."""
+
+import pytest
+import torch
+
+from fedtailor.agents.vdn import VDN, VDNSettings
+from fedtailor.packing import pack, unpack
+from fedtailor.streams import torch_stream
+
+
+def agent(slots: int = 3, features: int = 1, options: int = 2, **changes: float) -> VDN:
+    return VDN(slots, features, options, VDNSettings(hidden=(16,), **changes), torch_stream(0))  # type: ignore[arg-type]
+
+
+def test_empty_slots_have_no_option_and_no_value() -> None:
+    made = agent()
+    state, mask = torch.randn(3, 1, generator=torch_stream(1)), torch.tensor([True, False, True])
+    assert made.act(state, mask, 1.0, torch_stream(2))[1] == 0
+    other = state.clone()
+    other[1] = 99.0
+    for rows in (state, other):
+        made = agent(lr=0.1)
+        made.observe(rows, mask, torch.zeros(3), 1.0, rows, mask)
+        made.learn(torch_stream(3))
+        learned = [p.clone() for p in made.network.parameters]
+    first = agent(lr=0.1)
+    first.observe(state, mask, torch.zeros(3), 1.0, state, mask)
+    first.learn(torch_stream(3))
+    assert all(torch.equal(a, b) for a, b in zip(learned, first.network.parameters, strict=True))
+
+
+def test_learning_is_double_q_learning_by_hand() -> None:
+    """q = (1, 2) everywhere by the network and (5, 3) by the target: the goal is r + 0.5 (3 + 3) for two slots.
+
+    Options are those of the network, 1, values those of the target, 3; with r = 1 that is 4, and the value of the
+    options 0 and 1 that were chosen is 3. The loss of the difference 1 has slope -1 in each of the two values.
+    """
+    made = agent(slots=2, discount=0.5, batch=1)
+    for network, values in ((made.network, [1.0, 2.0]), (made.target, [5.0, 3.0])):
+        for parameter in network.parameters[:-1]:
+            parameter.data.zero_()
+        network.parameters[-1].data.copy_(torch.tensor(values))
+    steps: list[torch.Tensor] = []
+    made.optimiser.step = lambda gradients: steps.append(gradients[-1])  # type: ignore[assignment, method-assign]
+    both = torch.tensor([True, True])
+    made.observe(torch.zeros(2, 1), both, torch.tensor([0.0, 1.0]), 1.0, torch.zeros(2, 1), both)
+    made.learn(torch_stream(0))
+    assert steps[0].tolist() == [-1.0, -1.0]
+    assert made.target.parameters[-1].tolist() == pytest.approx([0.96 * 5 + 0.04 * 1, 0.96 * 3 + 0.04 * 2])
+
+
+def test_it_finds_the_best_option_of_every_slot() -> None:
+    """Slots with a positive number should have option 1, others 0; the reward is the number of right ones."""
+    made = agent(discount=0.0, lr=0.01)
+    draws = torch_stream(5)
+    mask = torch.ones(3, dtype=torch.bool)
+    for _ in range(150):
+        state = torch.randn(3, 1, generator=draws)
+        action = made.act(state, mask, 0.5, draws)
+        right = float((action == (state[:, 0] > 0)).sum())
+        made.observe(state, mask, action, right, state, mask)
+        made.learn(draws)
+    state = torch.tensor([[-1.0], [0.5], [1.5]])
+    assert made.act(state, mask).tolist() == [0.0, 1.0, 1.0]
+
+
+def test_a_stored_agent_goes_on_as_if_it_had_not_been_stored() -> None:
+    one, mask = agent(), torch.ones(3, dtype=torch.bool)
+    state = torch.randn(3, 1, generator=torch_stream(1))
+    for _ in range(2):
+        one.observe(state, mask, torch.ones(3), 1.0, state, mask)
+        one.learn(torch_stream(7))
+    other = agent()
+    other.load_state_dict(unpack(pack(one.state_dict())))
+    for made in (one, other):
+        made.learn(torch_stream(8))
+    for first, second in zip(one.network.parameters, other.network.parameters, strict=True):
+        assert torch.equal(first, second)
