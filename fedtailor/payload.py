@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedtailor.packing import pack, unpack
-from fedtailor.weights import Weights, nbytes
+from fedtailor.weights import Weights, finite, nbytes
 
 Number = int | float
 
@@ -66,11 +65,15 @@ class Payload:
         return cls(**tree)
 
 
-def check(payload: Payload, like: Mapping[str, Tensor]) -> None:
+def check(
+    payload: Payload, like: Mapping[str, Tensor], family: Mapping[str, Mapping[str, Tensor]] | None = None
+) -> None:
     """Refuse what is not finite, and a group ``model`` or ``model/...`` that does not fit the network's tensors.
 
-    Called at the border, before anyone uses the payload.
+    The same for groups with a name of the ``family``, the method's other networks. Called at the border, before
+    anyone uses the payload.
     """
+    known = {**(family or {}), "model": like}
     if not all(isinstance(part, dict) for part in (payload.groups, payload.numbers, payload.config)):
         raise Rejected("a payload holds groups, numbers and a config, each with names")
     for group, tensors in payload.groups.items():
@@ -79,9 +82,10 @@ def check(payload: Payload, like: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
             if not isinstance(tensor, Tensor):
                 raise Rejected(f"{group}/{name} is not a tensor")
-            if group.partition("/")[0] == "model":
-                _check_fits(f"{group}/{name}", tensor, like.get(name))
-            if (tensor.is_floating_point() or tensor.is_complex()) and not torch.isfinite(tensor).all():
+            fits = known.get(group.partition("/")[0])
+            if fits is not None:
+                _check_fits(f"{group}/{name}", tensor, fits.get(name))
+            if not finite(tensor):
                 raise Rejected(f"{group}/{name} holds values that are not finite")
     for name, value in payload.numbers.items():
         for number in value if isinstance(value, list) else [value]:

@@ -14,9 +14,12 @@ import gymnasium
 
 from fedtailor.environments.bwa import BatchAndWeights
 from fedtailor.environments.decisions import Decisions
+from fedtailor.environments.hapfl import IntensityAllocation, SizeAllocation
 from fedtailor.environments.heads import HeadAggregation
 
-__all__ = ["BatchAndWeights", "Decisions", "HeadAggregation"]
+__all__ = ["BatchAndWeights", "Decisions", "HeadAggregation", "IntensityAllocation", "SizeAllocation"]
 
 gymnasium.register("fedtailor/BatchAndWeights-v0", entry_point="fedtailor.environments:BatchAndWeights")
 gymnasium.register("fedtailor/HeadAggregation-v0", entry_point="fedtailor.environments:HeadAggregation")
+gymnasium.register("fedtailor/IntensityAllocation-v0", entry_point="fedtailor.environments:IntensityAllocation")
+gymnasium.register("fedtailor/SizeAllocation-v0", entry_point="fedtailor.environments:SizeAllocation")

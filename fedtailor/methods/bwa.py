@@ -214,7 +214,8 @@ class BWA(Adjusted):
             "phi^t = 0 counts as one right sample, so that a reward is finite",
             "clients that do not answer are masked in state and action, and the weights of the others sum to one",
             "the batch size is a rounded logistic variable: one logit for 64 neighbouring values",
-            "the rates, the discount and the passes of PPO are not in the paper: they are usual ones",
+            "the rates and passes of PPO are not in the paper: they are usual ones; the discount, not there either, is a small "
+            "one, since an episode of a few decisions says little about the distant future",
         ),
         only_sums=False,
     )
@@ -231,7 +232,9 @@ class BWA(Adjusted):
     critic_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the critic")
     updates: int = Field(10, ge=0, le=10_000, description="passes M over the decisions of an episode; 0 never learns")
     clip: float = Field(0.2, gt=0, lt=1, description="how far an action's probability may move and still gain")
-    discount: float = Field(0.99, ge=0, lt=1, description="weight of the next round's value")
+    discount: float = Field(
+        0.5, ge=0, lt=1, description="weight of the next round's value; near 1, learning takes far more episodes"
+    )
     trace: float = Field(0.95, ge=0, le=1, description="lambda of the returns: 1 trusts rewards, 0 the critic")
 
     def inert(self) -> str | None:

@@ -375,6 +375,10 @@ class Replies(Mapping[int, Payload]):
         self.failed = dict(sorted(failed.items()))
         self.times = dict(sorted((times or {}).items()))
 
+    def computed(self, client: int, work: float) -> float:
+        """The seconds a client computed in this phase; without a clock its work, as if all devices were equal."""
+        return self.times[client].compute if client in self.times else work
+
     def __getitem__(self, client: int) -> Payload:
         return self._answers[client]
 

@@ -116,7 +116,8 @@ class RoundLoop:
     def deployed(self, client: int) -> Payload:
         """That model with, in the config, the name of its network in the method's family."""
         server = self._preview_server(self.experiment.rounds + 1)
-        payload = self._payloads_for([client], server)[client]
+        # as the final pass does: what one client gets may depend on the others
+        payload = self._payloads_for(range(self.clients), server)[client]
         task = self.tasks.later("final", client, payload, Packed(), server.moment, greedy=True, want_model=True)
         (result,) = self.tasks.execute([task])
         if result.failure is not None or result.reply is None:

@@ -10,7 +10,7 @@ import torch
 
 import fedtailor
 from fedtailor.data import DataSettings, build
-from fedtailor.engines import Job, Task
+from fedtailor.engines import Job, Task, relative
 from fedtailor.engines.worker import Worker
 from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Client, Memory, Method, Moment, Payload, Server, catalogue
@@ -84,7 +84,8 @@ def first_payload(made: Job, worker: Worker) -> Payload:
     """What client 2 receives in the first round; of a method that asks its clients first, the shared part."""
     sizes = tuple(int(size) for size in made.federation.train.sizes)
     moment, memory = Moment(0, round=1, rounds=3), Memory(lambda client: None, set())
-    server = Server(worker.network, sizes, made.training, moment, worker.shared, memory)
+    family = {name: relative(made, name, 0) for name in made.method.family(made.model)}
+    server = Server(worker.network, sizes, made.training, moment, worker.shared, memory, family=family)
     made.method.start_server(server)
     prepared = made.method.prepare(server, range(len(sizes)))
     return prepared[2] if isinstance(prepared, Mapping) else Payload({"model": server.weights})

@@ -1,0 +1,107 @@
+"""What the agent of BWA learned, and what it decides."""
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedtailor.runs import Run
+from fedtailor.views.curves import COLOURS, FAINT, GREY, new_figure, title
+from fedtailor.views.drawings import Drawing
+from fedtailor.views.rewards import PARTS, moving_mean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A federation from its first round to its last, as the agent saw it."""
+
+    gained: float  # the sum of its rewards
+    accuracy: float  # of the global model on validation data, before the last round
+    batch: float | None  # mean batch size; None where the run's is used
+    evenness: float | None  # 1 / (K sum lambda^2): 1 for equal weights, 1 / K for a single client
+
+
+def drawings(run: Run) -> dict[str, Drawing]:
+    if not run.rewards():
+        return {}
+    return {"learning": learning} if run.pretrains else {"adjustments": adjustments}
+
+
+def learning(run: Run) -> "Figure":
+    """What every episode brought: the sum of rewards, the accuracy it came to, and the batch sizes."""
+    found = episodes(run)
+    panels: dict[str, list[float]] = {
+        "sum of rewards": [one.gained for one in found],
+        "validation accuracy (%)": [100 * one.accuracy for one in found],
+        "mean batch size": [one.batch for one in found if one.batch is not None],
+        "evenness of weights": [one.evenness for one in found if one.evenness is not None],
+    }
+    shown = {name: values for name, values in panels.items() if values}
+    figure = new_figure(9, 2.2 * len(shown))
+    axes = figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
+    window = max(1, len(found) // PARTS)
+    for panel, (name, values) in zip(axes, shown.items(), strict=True):
+        places = range(1, len(values) + 1)
+        panel.plot(places, values, ".", color=GREY, markersize=4, alpha=0.6, zorder=2)
+        panel.plot(places[window - 1 :], moving_mean(values, window), color=COLOURS[0], zorder=3)
+        panel.set_ylabel(name)
+        panel.grid(color=FAINT)
+        panel.spines[["top", "right"]].set_visible(False)
+    axes[-1].set_xlabel("episode")
+    title(axes[0], run.name, f"a point per episode, line: mean of {window}")
+    return figure
+
+
+def adjustments(run: Run) -> "Figure":
+    """The batch size and the weights of every round."""
+    rows = run.decisions()
+    controls = run.settings["method"]["controls"]
+    figure = new_figure(9, 5.5 if controls == "both" else 3.6)
+    panels = figure.subplots(2 if controls == "both" else 1, sharex=True, squeeze=False)[:, 0]
+    rounds = [row["round"] for row in rows]
+    if controls != "weights":
+        panels[0].step(rounds, [float(row["action"][0]) for row in rows], where="mid", color=COLOURS[0])
+        panels[0].set_ylabel("batch size")
+        panels[0].set_ylim(bottom=0)
+        panels[0].grid(color=FAINT)
+    if controls != "batch":
+        weights = np.array([weights_of(row, controls).numpy() for row in rows]).T  # (slots, rounds)
+        place = (rounds[0] - 0.5, rounds[-1] + 0.5, len(weights) - 0.5, -0.5)
+        image = panels[-1].imshow(weights, cmap="viridis", vmin=0, aspect="auto", extent=place)
+        panels[-1].set_ylabel("client of the round")
+        figure.colorbar(image, ax=panels[-1], label="weight")
+    panels[-1].set_xlabel("round")
+    title(panels[0], run.name, "what was decided")
+    return figure
+
+
+def episodes(run: Run) -> list[Episode]:
+    """Every episode that has a reward, in order."""
+    controls = run.settings["method"]["controls"]
+    rows: dict[int, list[dict[str, Any]]] = {}
+    for row in run.decisions():
+        if row["reward"] is not None:
+            rows.setdefault(row["episode"], []).append(row)
+    return [
+        Episode(
+            sum(row["reward"] for row in of),
+            float(of[-1]["observation"][0, 4]),
+            None if controls == "weights" else fmean(float(row["action"][0]) for row in of),
+            None if controls == "batch" else fmean(_evenness(row, controls) for row in of),
+        )
+        for of in rows.values()
+    ]
+
+
+def weights_of(row: dict[str, Any], controls: str) -> Any:
+    """The weights in a decision, of every slot."""
+    return row["action"][1:] if controls == "both" else row["action"]
+
+
+def _evenness(row: dict[str, Any], controls: str) -> float:
+    weights = weights_of(row, controls)
+    return 1 / float(int(row["mask"].sum()) * weights.square().sum().clamp(min=1e-12))

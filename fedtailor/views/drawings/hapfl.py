@@ -1,0 +1,115 @@
+"""What HAPFL's agents do for the clients' time, and what becomes of the models of every size."""
+
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from fedtailor.runs import Run
+from fedtailor.views.curves import COLOURS, FAINT, GREY, INK, dress, legend, new_figure, title
+from fedtailor.views.drawings import Drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BARS = 40  # rounds that still have a bar of their own
+NAMED = 30  # clients whose bars can still be labelled
+
+
+def drawings(run: Run) -> dict[str, Drawing]:
+    found: dict[str, Drawing] = {}
+    if run.server_state().get("timeline"):
+        found["timeline"] = timeline
+    if run.clock():
+        found["clock"] = clock
+    if any(row["model"] == "global" for row in run.metrics()):
+        found["sizes"] = sizes
+    return found
+
+
+def timeline(run: Run) -> "Figure":
+    """What every client does in the first and in the latest round: assessment, training, waiting."""
+    state = run.server_state()
+    rounds = {"first round": state["timeline"]["first"], "latest round": state["timeline"]["latest"]}
+    most = max(len(rows) for rows in rounds.values())
+    figure = new_figure(9, 1.6 + 0.6 * max(4, min(most, NAMED)))
+    panels = figure.subplots(2, 1, sharex=True)
+    names = list(state["flops"])
+    for axes, (what, rows) in zip(panels, rounds.items(), strict=True):
+        _draw_round(axes, rows, names)
+        axes.set_title(f"{what}: {_spread(rows)}", loc="left", fontsize=9, color=GREY)
+    unit = "seconds on the devices" if run.clock() else "multiply-adds"
+    panels[-1].set_xlabel(unit)
+    handles, labels = panels[-1].get_legend_handles_labels()
+    known = dict(zip(labels, handles, strict=True))
+    known |= dict(zip(*panels[0].get_legend_handles_labels()[::-1], strict=True))
+    figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=len(known), frameon=False)
+    figure.suptitle(run.name, x=0.01, ha="left", fontsize=12, color=INK)
+    return figure
+
+
+def clock(run: Run) -> "Figure":
+    """The time of every round, and how long its fastest client waits for its slowest; of many rounds, means."""
+    rows = run.clock()
+    group = -(-len(rows) // BARS)
+    parts = [rows[start : start + group] for start in range(0, len(rows), group)]
+    figure = new_figure(9, 5.4)
+    for axes, (key, name) in zip(
+        figure.subplots(2, 1, sharex=True), {"seconds": "time", "latency": "straggling latency"}.items(), strict=True
+    ):
+        values = [[row[key] for row in part if row[key] is not None] for part in parts]
+        places = [1 + group * place + (group - 1) / 2 for place in range(len(parts))]
+        axes.bar(places, [fmean(v) if v else 0.0 for v in values], width=0.8 * group, color=COLOURS[0], zorder=3)
+        axes.set_ylabel(f"{name} (s)")
+        axes.grid(axis="y", color=FAINT)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[-1].set_xlabel("round" if group == 1 else f"round, means of {group}")
+    total = sum(row["seconds"] for row in rows)
+    title(figure.axes[0], run.name, f"{total:.4g} s on the devices in {len(rows)} rounds")
+    return figure
+
+
+def sizes(run: Run) -> "Figure":
+    """The accuracy of the LiteModel and of the model of every size, over the rounds, on all test samples."""
+    figure = new_figure(8.5, 4.2)
+    axes = figure.subplots()
+    models = {"global": "LiteModel", **{name: name for name in run.server_state()["sizes"]}}
+    for colour, (model, name) in zip(COLOURS, models.items(), strict=False):
+        rows = [row for row in run.metrics(model) if row["pooled"] is not None]
+        if rows:
+            values = [100 * row["pooled"] for row in rows]
+            rounds, marker = [row["round"] for row in rows], "o" if len(rows) < 3 else None
+            axes.plot(rounds, values, color=colour, label=f"{name} {values[-1]:.1f}", linewidth=2, marker=marker)
+    dress(axes, run.settings["rounds"])
+    settings = run.settings
+    title(axes, run.name, f"hapfl on {settings['data']['source']}, seed {settings['seed']}; accuracy over all samples")
+    legend(figure, axes)
+    return figure
+
+
+def _draw_round(axes: "Axes", rows: list[dict[str, Any]], names: list[str]) -> None:
+    """A phase ends for all when it ends for the slowest: so do the assessments, and so does the round."""
+    begin = max((row["assessment"] for row in rows), default=0.0)
+    end = begin + max((row["training"] for row in rows), default=0.0)
+    labels = [f"client {row['client']}" for row in rows]
+    places = range(len(rows))
+    axes.barh(places, [end] * len(rows), color=FAINT, label="waiting", zorder=1)
+    axes.barh(places, [row["assessment"] for row in rows], color=GREY, label="assessment", zorder=2)
+    for colour, name in zip(COLOURS, names, strict=False):
+        own = [place for place in places if rows[place]["size"] == name]
+        if own:
+            axes.barh(own, [rows[p]["training"] for p in own], left=begin, color=colour, label=name, zorder=2)
+    if len(rows) <= NAMED:
+        axes.set_yticks(places, labels)
+        for place, row in enumerate(rows):
+            axes.text(begin + 0.004 * end, place, f"{row['epochs']} epochs", va="center", fontsize=8, color="white")
+    else:
+        axes.set_ylabel(f"{len(rows)} clients")
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0, labelsize=8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _spread(rows: list[dict[str, Any]]) -> str:
+    totals = [row["assessment"] + row["training"] for row in rows]
+    return f"{len(rows)} clients, latency {max(totals) - min(totals):.4g}" if totals else "nobody answered"

@@ -1,0 +1,122 @@
+"""Make the experiments of a recipe of this folder; what is there already is kept, what was interrupted goes on.
+
+``python recipes/bwa/experiments.py PART RECIPE.toml RUNS_DIR``, where PART is
+
+table       policies of the four methods, then Table 1 with FedAvg and, for comparison, FedAvg with other batch sizes
+objective   BWA with a term of the objective itself (eq. 7) as reward
+patient     BWA with the discount 0.99
+threshold   BWA's policy with clients left out of the upload (Fig. 3d)
+bias        fixed weights that favour the clients with all classes (Fig. 1c, d); needs sigma < 1
+seeds       BWA's policy learned two times more, from other seeds
+cold        a policy of ten clients on Fashion-MNIST starts with six clients on the recipe's data, against none
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedtailor.methods import Decide, Method, Server
+from fedtailor.methods.bwa import ADJUSTMENT
+from fedtailor.runs import Experiment, Run, Workshop, compare, experiment, pretrain, resume, run
+from fedtailor.runs.settings import make_method
+
+METHODS = ("bwa", "adaptive-b", "adaptive-aw", "bo-bwa")
+BATCHES = (3, 5, 20, 64)  # beside the recipe's 10
+THRESHOLDS = (0.05, 0.08, 0.1, 0.12)  # ten clients: equal weights are 0.1
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the clients with all classes, together
+SEED = 100  # of the agents: none of those they are tested with
+OBJECTIVE = {"reward": "objective"}
+PATIENT = {"discount": 0.99}
+ANYWHERE = {"network": "per-slot"}
+OTHER = "fashion-05"  # the recipe that a policy comes from
+
+
+def table(settings: Experiment, runs: Path) -> None:
+    made = [learned(settings, runs, name) for name in METHODS]
+    deploy(settings, runs, ["fedavg", *made])
+    for size in BATCHES:
+        training = settings.training.model_copy(update={"batch_size": size})
+        deploy(settings.model_copy(update={"training": training}), runs, ["fedavg"], f"-batch-{size}")
+
+
+def objective(settings: Experiment, runs: Path) -> None:
+    deploy(settings, runs, [learned(settings, runs, "bwa", "-objective", **OBJECTIVE)], "-objective")
+
+
+def patient(settings: Experiment, runs: Path) -> None:
+    deploy(settings, runs, [learned(settings, runs, "bwa", "-patient", **PATIENT)], "-patient")
+
+
+def threshold(settings: Experiment, runs: Path) -> None:
+    policy = learned(settings, runs, "bwa")
+    deploy(settings, runs, [{**policy, "threshold": value} for value in THRESHOLDS], "-threshold")
+
+
+def bias(settings: Experiment, runs: Path) -> None:
+    method = make_method({"name": "adaptive-aw", "learn": "never"})
+    with Workshop() as shop:
+        federation = shop.federation(settings.model_copy(update={"method": method}))
+        labels = [federation.samples.y[federation.train[k]] for k in range(federation.clients)]
+        wide = torch.tensor([len(np.unique(own)) > 2 for own in labels])
+        for share in SHARES:
+            weights = torch.where(wide, share / wide.sum(), (1 - share) / (~wide).sum())
+
+            def script(_server: Server, _question: Decide, weights: torch.Tensor = weights) -> torch.Tensor:
+                return weights
+
+            for seed in settings.compare.seeds:
+                changes = {"method": method, "seed": seed, "name": f"{settings.name}-bias-{share}-s{seed}"}
+                made = settings.model_copy(update=changes)
+                folder = runs / made.name
+                if not folder.exists():
+                    run(made, folder=folder, workshop=shop, scripts={ADJUSTMENT: script}).close()
+
+
+def seeds(settings: Experiment, runs: Path) -> None:
+    for seed in (SEED + 1, SEED + 2):
+        made = learned(settings, runs, "bwa", f"-seed-{seed}", seed=seed)
+        deploy(settings, runs, [made], f"-seed-{seed}")
+
+
+def cold(settings: Experiment, runs: Path) -> None:
+    other = experiment(Path(__file__).with_name(f"{OTHER}.toml"))
+    data = other.data.model_copy(update={"dir": settings.data.dir})
+    start = learned(other.model_copy(update={"data": data}), runs, "bwa", "-anywhere", **ANYWHERE)
+    few = settings.data.model_copy(update={"clients": 6, "samples": 1_800})
+    changes = {"data": few, "pretrain": other.pretrain, "name": f"{settings.name}-six"}
+    six = settings.model_copy(update=changes)
+    learned(six, runs, "bwa", "-cold", **ANYWHERE)
+    learned(six, runs, "bwa", "-warm", policy=start["policy"], **ANYWHERE)
+
+
+def learned(
+    settings: Experiment, runs: Path, name: str, suffix: str = "", seed: int = SEED, **more: Any
+) -> dict[str, Any]:
+    """A method with the policy that it has learned on the recipe, as a table of settings."""
+    method = {**more, "name": name}
+    folder = runs / "policies" / f"{settings.name}-{name}{suffix}"
+    changes: dict[str, Any] = {"method": make_method(method), "seed": seed, "name": folder.name}
+    if not folder.exists():
+        pretrain(settings.model_copy(update=changes), folder=folder).close()
+    elif not _finished(folder):
+        resume(folder).close()
+    print(folder, flush=True)
+    return {**method, "policy": str(folder)}
+
+
+def deploy(settings: Experiment, runs: Path, methods: list[str | Mapping[str, Any] | Method], suffix: str = "") -> None:
+    print(compare(settings, methods=methods, folder=runs / f"{settings.name}{suffix}-comparison").folder, flush=True)
+
+
+def _finished(folder: Path) -> bool:
+    with Run(folder) as found:
+        return found.finished
+
+
+if __name__ == "__main__":
+    part, recipe, place = sys.argv[1:]
+    globals()[part](experiment(recipe), Path(place))

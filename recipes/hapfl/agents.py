@@ -1,0 +1,107 @@
+"""How good HAPFL's agents are: pre-trained on the clock alone in several ways, against the best allocation there is.
+
+``python recipes/hapfl/agents.py RUNS_DIR [CASE ...]`` pre-trains the agents of every case below (or of those named) and
+lets them decide, without learning, in 60 rounds of other seeds; nothing is trained but the agents. What is finished is
+not run again. ``gather.py`` makes the tables.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedtailor.runs import Run, Workshop, experiment, pretrain, run
+
+HERE = Path(__file__).parent
+LEARNED = 600  # rounds of pre-training
+JUDGED = 60
+SEEDS = (0, 1, 2)  # of the rounds in which they are judged: other devices, other data, other cohorts
+PAPER = {"network": "flat", "state": "ratio", "buffer": 5, "size_lr": 0.02, "intensity_lr": 3e-4, "warm": 0}
+STEPS: dict[str, dict[str, Any]] = {  # each adds to the one before
+    "paper": PAPER,
+    "log": {"state": "log"},
+    "per-slot": {"network": "per-slot"},
+    "buffer": {"buffer": 20, "size_lr": 0.003, "intensity_lr": 0.003},
+    "warm": {"warm": 400},
+}
+FIXED = {
+    "search": {"by": "search"},
+    "even": {"adapts": "neither"},
+    "search-sizes": {"by": "search", "adapts": "sizes"},
+    "search-intensities": {"by": "search", "adapts": "intensities"},
+}
+SCALES = {  # clients, in a round, times apart, samples
+    "10": (10, 6, 10, 2_500),
+    "20": (20, 12, 20, 3_000),
+    "100": (100, 20, 50, 9_000),
+}
+FAMILIES = {2: ["small", "large"], 3: ["small", "medium", "large"], 4: ["lite", "small", "medium", "large"]}
+
+
+def cases() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Changes of the experiment and of the method, by name; those without an agent are in FIXED."""
+    found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    changes: dict[str, Any] = {}
+    for name, more in STEPS.items():
+        changes = {**changes, **more}
+        found[f"cifar10-{name}"] = ({}, changes)
+    best = changes
+    # the ablations, with the best agents: both of them decide, one of them, none
+    found["cifar10-sizes"] = ({}, {**best, "adapts": "sizes"})
+    found["cifar10-intensities"] = ({}, {**best, "adapts": "intensities"})
+    for name, fixed in FIXED.items():
+        found[f"cifar10-{name}"] = ({}, fixed)
+    for scale, (clients, cohort, spread, samples) in SCALES.items():
+        for count, sizes in FAMILIES.items():
+            where = {
+                "data": {"source": "mnist", "clients": clients, "samples": samples},
+                "participation": {"clients": cohort},
+                "devices": {"profiles": {"kind": "uniform", "spread": spread}},
+            }
+            found[f"scale-{scale}-{count}-agents"] = (where, {**best, "sizes": sizes})
+            found[f"scale-{scale}-{count}-search"] = (where, {"by": "search", "sizes": sizes})
+        found[f"scale-{scale}-even"] = (where, {"adapts": "neither"})
+    return found
+
+
+def main(runs: Path, chosen: list[str]) -> None:
+    todo = {name: case for name, case in cases().items() if not chosen or name in chosen}
+    policies = {}
+    with Workshop() as shop:  # a seed after the other, so that its data are loaded once
+        for name, (where, method) in todo.items():
+            if method.get("by") != "search" and method.get("adapts") != "neither":
+                learn(changed(where, method), runs / f"{name}-policy", shop)
+                policies[name] = {"policy": str(runs / f"{name}-policy")}
+        for seed in SEEDS:
+            for name, (where, method) in todo.items():
+                judge(changed(where, {**method, **policies.get(name, {})}), runs / f"{name}-s{seed}", seed, shop)
+
+
+def changed(where: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
+    """The experiment of CIFAR-10 with these changes."""
+    settings = experiment(HERE / "cifar10.toml").as_dict()
+    for table, values in where.items():
+        settings[table] = {**settings[table], **values}
+    settings["method"] = {**settings["method"], **method}
+    settings["engine"] = {"kind": "inline"}
+    return settings
+
+
+def learn(settings: dict[str, Any], folder: Path, shop: Workshop) -> None:
+    if not folder.exists():
+        pretrain({**settings, "seed": 100, "rounds": LEARNED}, folder=folder, workshop=shop).close()
+        print(folder, flush=True)
+
+
+def judge(settings: dict[str, Any], folder: Path, seed: int, shop: Workshop) -> None:
+    if folder.exists():
+        return
+    method = {**settings["method"], "clock_only": True, "learn": "never"}
+    quiet = {"every": 0, "final": False}
+    settings = {**settings, "method": method, "evaluation": quiet, "seed": seed, "rounds": JUDGED}
+    run(settings, folder=folder, workshop=shop).close()
+    with Run(folder) as done:
+        print(folder, done.summary()["clock"], flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
