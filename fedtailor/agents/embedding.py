@@ -236,7 +236,7 @@ def _drawn(shape: tuple[int, int], stream: torch.Generator) -> Tensor:
 def _states(cell: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
     """The states of an LSTM (Hochreiter and Schmidhuber, 1997) after each input.  # each (batch, size)"""
     weight, recurrent, bias = cell
-    state = memory = torch.zeros(len(inputs[0]), recurrent.shape[1])
+    state = memory = recurrent.new_zeros(len(inputs[0]), recurrent.shape[1])
     states = []
     for given in inputs:
         gates = F.linear(given, weight, bias) + F.linear(state, recurrent)

@@ -136,6 +136,7 @@ class Worker:
             task.greedy,
             self._relative,
             self.job.model.running_statistics,
+            len(self.job.federation.train[task.client]),
         )
         stored: dict[str, Any] = unpack(task.state) if task.state else {}
         if not stored or has_objects(stored):

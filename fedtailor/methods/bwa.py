@@ -214,8 +214,8 @@ class BWA(Adjusted):
             "phi^t = 0 counts as one right sample, so that a reward is finite",
             "clients that do not answer are masked in state and action, and the weights of the others sum to one",
             "the batch size is a rounded logistic variable: one logit for 64 neighbouring values",
-            "the rates and passes of PPO are not in the paper: they are usual ones; the discount, not there either, is a small "
-            "one, since an episode of a few decisions says little about the distant future",
+            "the rates, passes and discount of PPO are not in the paper: ours are usual ones, and a small discount, "
+            "since an episode of a few decisions says little about the distant future",
         ),
         only_sums=False,
     )

@@ -65,6 +65,7 @@ class Client:
         greedy: bool = False,
         relative: Callable[[str], Network] | None = None,
         statistics: Literal["averaged", "local", "reset"] = "averaged",
+        samples: int | None = None,
     ):
         self.id = id
         self.network = network
@@ -84,6 +85,7 @@ class Client:
         self._data = data
         self._twin = twin
         self._relative = relative
+        self._samples = samples
         self._task = task
 
     @property
@@ -97,7 +99,7 @@ class Client:
     @property
     def samples(self) -> int:
         """The number n_i of training samples."""
-        return len(self.data("train")[1])
+        return len(self.data("train")[1]) if self._samples is None else self._samples
 
     def data(self, split: Literal["train", "val"]) -> tuple[Tensor, Tensor]:
         """The client's inputs and targets."""

@@ -27,8 +27,8 @@ def main() -> None:
     lines = [
         "# bwa-reward",
         "",
-        "Written by `python recipes/bwa/reward.py`: no federation, but an accuracy that starts at 10 % and moves in every "
-        "round 1 / (2 sqrt b) of the way to 50 %, plus a noise of one point. The smaller the batch b, the better, always.",
+        "Written by `python recipes/bwa/reward.py`: no federation, but an accuracy that starts at 10 % and moves in "
+        "every round 1 / (2 sqrt b) of the way to 50 %, plus a noise of one point. The smaller b, the better.",
         "",
         "## One batch size in all ten rounds, without noise: accuracy at the end, sum of rewards",
         "",
@@ -49,10 +49,9 @@ def main() -> None:
         for discount in DISCOUNTS:
             for seed in SEEDS:
                 found = learned(BWA(reward=kind, discount=discount, learn="always"), seed)
-                cells = [
-                    f"{fmean(row[i] for row in found[:10]):.{digits}f} → {fmean(row[i] for row in found[-10:]):.{digits}f}"
-                    for i, digits in ((0, 1), (1, 1), (2, 2))
-                ]
+                ends = [[fmean(column) for column in zip(*part, strict=True)] for part in (found[:10], found[-10:])]
+                pairs = zip(*ends, (1, 1, 2), strict=True)
+                cells = [f"{first:.{digits}f} → {last:.{digits}f}" for first, last, digits in pairs]
                 lines.append(f"| {kind} | {discount:g} | {seed} | {' | '.join(cells)} |")
                 print(lines[-1], flush=True)
     PAGE.write_text("\n".join([*lines, ""]), encoding="utf-8")

@@ -99,7 +99,10 @@ def test_present_slots_have_influence_on_each_other() -> None:
 
 def test_gradients_reach_every_parameter_and_are_the_slope() -> None:
     made = network()
+    for parameter in made.parameters:
+        parameter.data = parameter.data.double()
     state, mask = slots()
+    state, stream = state.double(), torch_stream("directions")
 
     def loss() -> Tensor:
         each, shared = made.outputs(state, mask)
@@ -107,15 +110,16 @@ def test_gradients_reach_every_parameter_and_are_the_slope() -> None:
 
     gradients = torch.autograd.grad(loss(), made.parameters)
     for parameter, gradient in zip(made.parameters, gradients, strict=True):
-        assert gradient.norm() > 0
-        direction = gradient / gradient.norm()
+        direction = torch.randn(parameter.shape, generator=stream, dtype=torch.double)
         around = []
-        for step in (-1e-3, 1e-3):
+        for step in (-1e-6, 1e-6):
             with torch.no_grad():
                 parameter.add_(step * direction)
                 around.append(float(loss()))
                 parameter.sub_(step * direction)
-        assert (around[1] - around[0]) / 2e-3 == pytest.approx(float(gradient.norm()), rel=0.1, abs=1e-2)
+        slope = float((gradient * direction).sum())
+        assert abs(slope) > 1e-3
+        assert (around[1] - around[0]) / 2e-6 == pytest.approx(slope, rel=1e-5)
 
 
 def test_flat_outputs_are_those_of_the_slots_and_then_of_all() -> None:

@@ -389,9 +389,9 @@ def similarity(**changes: Any) -> float:
 
 
 def test_it_learns_to_weigh_slots_by_likeness() -> None:
-    """Plain, an MLP runs after the critic's first errors to a corner of the simplex; four settings keep it from that."""
+    """Plain, an MLP runs after the errors of its critic to a corner of the simplex; the settings keep it from that."""
     calm = {"exchangeable": 5, "penalty": 0.1, "reward_scale": 10.0, "noise": 0.3}
-    assert similarity(network="attention", hidden=(32, 32), action_scale=3.0, **calm) < 0.65
+    assert similarity(network="attention", hidden=(32, 32), action_scale=6.0, critic_lr=4e-3, **calm) < 0.4
     assert similarity(hidden=(64, 64), action_scale=18.0, **calm) < 0.85
     assert similarity(hidden=(64, 64)) > 1.5
 

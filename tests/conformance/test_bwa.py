@@ -331,7 +331,7 @@ def test_every_setting_matters(tmp_path: Path) -> None:
         {"critic_lr": 1e-2},
         {"updates": 2},
         {"clip": 0.01, "actor_lr": 1e-2},
-        {"discount": 0.5},
+        {"discount": 0.9},
         {"trace": 0.5},
     ]
     seen: dict[bytes, dict[str, Any]] = {}

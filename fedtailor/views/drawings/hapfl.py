@@ -37,8 +37,8 @@ def timeline(run: Run) -> "Figure":
     for axes, (what, rows) in zip(panels, rounds.items(), strict=True):
         _draw_round(axes, rows, names)
         axes.set_title(f"{what}: {_spread(rows)}", loc="left", fontsize=9, color=GREY)
-    unit = "seconds on the devices" if run.clock() else "multiply-adds"
-    panels[-1].set_xlabel(unit)
+    panels[-1].set_xlabel("seconds on the devices" if run.clock() else "multiply-adds")
+    panels[-1].set_xlim(right=1.08 * panels[-1].get_xlim()[1])  # room for the last number of epochs
     handles, labels = panels[-1].get_legend_handles_labels()
     known = dict(zip(labels, handles, strict=True))
     known |= dict(zip(*panels[0].get_legend_handles_labels()[::-1], strict=True))
@@ -102,7 +102,15 @@ def _draw_round(axes: "Axes", rows: list[dict[str, Any]], names: list[str]) -> N
     if len(rows) <= NAMED:
         axes.set_yticks(places, labels)
         for place, row in enumerate(rows):
-            axes.text(begin + 0.004 * end, place, f"{row['epochs']} epochs", va="center", fontsize=8, color="white")
+            axes.annotate(
+                f"{row['epochs']} epochs",
+                (begin + row["training"], place),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                color=INK,
+            )
     else:
         axes.set_ylabel(f"{len(rows)} clients")
     axes.invert_yaxis()
