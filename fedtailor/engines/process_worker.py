@@ -4,9 +4,10 @@ import signal
 import socket
 import sys
 
-from fedtailor.engines.wire import Closed, job_from, receive, send, send_results, tasks_from
+from fedtailor.engines.wire import receive_job, result_message, tasks_from
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
+from fedtailor.framing import Closed, receive, send
 
 
 def main(connection: socket.socket) -> None:
@@ -17,13 +18,13 @@ def main(connection: socket.socket) -> None:
         header, blobs = receive(connection)
         if header["kind"] == "job":
             try:
-                worker = Worker(job_from(connection, header, worker.job.federation if worker else None))
+                worker = Worker(receive_job(connection, header, worker.job.federation if worker else None))
                 send(connection, {"kind": "ready"})
             except UserError as refusal:
                 send(connection, {"kind": "ready", "refusal": str(refusal)})
         else:
             assert worker is not None, "a job comes first"
-            send_results(connection, [worker.execute(task) for task in tasks_from(header, blobs)])
+            send(connection, *result_message([worker.execute(task) for task in tasks_from(header, blobs)]))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 
 from fedtailor.data import Federation
 from fedtailor.engines.base import Engine, Job, Result, Task
-from fedtailor.engines.wire import Closed, SharedFederation, receive, results_from, send_job, send_tasks
+from fedtailor.engines.wire import SharedFederation, results_from, send_job, task_message
 from fedtailor.errors import UserError
+from fedtailor.framing import Closed, receive, send
 
 LIGHT = 16  # previews in one message, so that the payload they share travels once
 TRIES = 3
@@ -62,7 +63,7 @@ class Processes(Engine):
                         while worker.busy is None and (message := again.popleft() if again else next(waiting, None)):
                             worker.busy = message
                             try:
-                                send_tasks(worker.connection, message)
+                                send(worker.connection, *task_message(message))
                             except Closed:
                                 self._replace(worker, again, deaths)
                                 continue

@@ -1,9 +1,9 @@
-"""Messages between a coordinator and its worker processes: a JSON header, bytes, and shared memory.
+"""Messages between a coordinator and its workers: a JSON header and bytes; on one machine over a socket, with the
+data in shared memory.
 
 Nothing is pickled. Equal byte strings in one message (the payload of many clients) travel once.
 """
 
-import json
 import mmap
 import os
 import socket
@@ -16,37 +16,19 @@ import numpy as np
 
 from fedtailor.data import Federation
 from fedtailor.engines.base import Job, Result, Task
+from fedtailor.framing import Closed, Message, send
 from fedtailor.learning import Score, Trace, TrainingSettings
 from fedtailor.methods import Moment, find, spec
 from fedtailor.models import ModelSettings
 
 
-class Closed(Exception):
-    """The other side is gone."""
-
-
-def send(connection: socket.socket, header: dict[str, Any], blobs: Sequence[bytes] = ()) -> None:
-    text = json.dumps({**header, "sizes": [len(blob) for blob in blobs]}).encode()
-    try:
-        connection.sendall(len(text).to_bytes(8, "big") + text)
-        for blob in blobs:
-            connection.sendall(blob)
-    except OSError as error:
-        raise Closed from error
-
-
-def receive(connection: socket.socket) -> tuple[dict[str, Any], list[bytes]]:
-    header = json.loads(_exactly(connection, int.from_bytes(_exactly(connection, 8), "big")))
-    return header, [_exactly(connection, size) for size in header.pop("sizes")]
-
-
-def send_tasks(connection: socket.socket, tasks: Sequence[Task]) -> None:
+def task_message(tasks: Sequence[Task]) -> Message:
     bag = _Bag()
     rows = [
         {**vars(task), "payload": bag.put(task.payload), "state": bag.put(task.state)} | {"moment": asdict(task.moment)}
         for task in tasks
     ]
-    send(connection, {"kind": "tasks", "tasks": rows}, bag.blobs)
+    return {"kind": "tasks", "tasks": rows}, bag.blobs
 
 
 def tasks_from(header: dict[str, Any], blobs: list[bytes]) -> list[Task]:
@@ -65,7 +47,7 @@ def tasks_from(header: dict[str, Any], blobs: list[bytes]) -> list[Task]:
     ]
 
 
-def send_results(connection: socket.socket, results: Sequence[Result]) -> None:
+def result_message(results: Sequence[Result]) -> Message:
     bag = _Bag()
     rows = [
         {**vars(result), "reply": bag.put(result.reply), "state": bag.put(result.state)}
@@ -73,7 +55,7 @@ def send_results(connection: socket.socket, results: Sequence[Result]) -> None:
         | {"trace": asdict(result.trace)}
         for result in results
     ]
-    send(connection, {"kind": "results", "results": rows}, bag.blobs)
+    return {"kind": "results", "results": rows}, bag.blobs
 
 
 def results_from(header: dict[str, Any], blobs: list[bytes]) -> list[Result]:
@@ -89,6 +71,33 @@ def results_from(header: dict[str, Any], blobs: list[bytes]) -> list[Result]:
         )
         for row in header["results"]
     ]
+
+
+def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
+    """A job without its data; ``outline`` is what the other side needs to find and read them, if they are new."""
+    return {
+        "kind": "job",
+        "method": [spec(job.method), job.method.model_dump(mode="json")],
+        "model": job.model.model_dump(mode="json"),
+        "training": job.training.model_dump(mode="json"),
+        "seed": job.seed,
+        "device": job.device,
+        "counts_work": job.counts_work,
+        "federation": outline,
+    }
+
+
+def job_from(header: dict[str, Any], federation: Federation) -> Job:
+    name, fields = header["method"]
+    return Job(
+        method=find(name).model_validate(fields),
+        model=ModelSettings.model_validate(header["model"]),
+        training=TrainingSettings.model_validate(header["training"]),
+        seed=header["seed"],
+        federation=federation,
+        device=header["device"],
+        counts_work=header["counts_work"],
+    )
 
 
 class SharedFederation:
@@ -124,17 +133,7 @@ class SharedFederation:
 
 def send_job(connection: socket.socket, job: Job, shared: SharedFederation | None) -> None:
     """Hand over a job; without ``shared`` the federation of the job before stays."""
-    header = {
-        "kind": "job",
-        "method": [spec(job.method), job.method.model_dump(mode="json")],
-        "model": job.model.model_dump(mode="json"),
-        "training": job.training.model_dump(mode="json"),
-        "seed": job.seed,
-        "device": job.device,
-        "counts_work": job.counts_work,
-        "federation": None if shared is None else shared.outline,
-    }
-    send(connection, header)
+    send(connection, job_header(job, None if shared is None else shared.outline))
     if shared is not None:
         try:
             socket.send_fds(connection, [b"f"], [shared.file])
@@ -142,22 +141,14 @@ def send_job(connection: socket.socket, job: Job, shared: SharedFederation | Non
             raise Closed from error
 
 
-def job_from(connection: socket.socket, header: dict[str, Any], previous: Federation | None) -> Job:
+def receive_job(connection: socket.socket, header: dict[str, Any], previous: Federation | None) -> Job:
+    """The job of a header that was received, with its federation, or the previous one if it brings none."""
     federation = previous
     if header["federation"] is not None:
         _, files, _, _ = socket.recv_fds(connection, 1, 1)
         federation = SharedFederation.attach(files[0], header["federation"])
     assert federation is not None, "the first job brings a federation"
-    name, fields = header["method"]
-    return Job(
-        method=find(name).model_validate(fields),
-        model=ModelSettings.model_validate(header["model"]),
-        training=TrainingSettings.model_validate(header["training"]),
-        seed=header["seed"],
-        federation=federation,
-        device=header["device"],
-        counts_work=header["counts_work"],
-    )
+    return job_from(header, federation)
 
 
 class _Bag:
@@ -174,20 +165,6 @@ class _Bag:
             self._places[id(blob)] = len(self.blobs)
             self.blobs.append(blob)
         return self._places[id(blob)]
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = bytearray(size)
-    view = memoryview(data)
-    while len(view):
-        try:
-            count = connection.recv_into(view)
-        except OSError as error:
-            raise Closed from error
-        if count == 0:
-            raise Closed
-        view = view[count:]
-    return bytes(data)
 
 
 def _anonymous_file(size: int) -> int:
