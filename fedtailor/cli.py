@@ -5,7 +5,7 @@ Imports of the rooms stand inside the commands, so that ``fedtailor --help`` ans
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,9 +32,14 @@ data_app = typer.Typer(
     epilog="Example: fedtailor data show --set data.partition.alpha=0.05",
 )
 app.add_typer(data_app, name="data")
+keys_app = typer.Typer(
+    help="Keys of a federation: who may take part in it, and how nodes know their coordinator.",
+    epilog="Example: fedtailor keys init keys --host coordinator.example --node anna --node bert",
+)
+app.add_typer(keys_app, name="keys")
 
 
-Engine = Literal["inline", "processes"]
+Engine = Literal["inline", "processes", "ray"]
 Metric = Literal["final", "held", "received", "global"]
 
 ExperimentFile = Annotated[
@@ -68,6 +73,11 @@ def start(
 
 @data_app.callback(invoke_without_command=True)
 def start_data(context: typer.Context) -> None:
+    _help_if_alone(context)
+
+
+@keys_app.callback(invoke_without_command=True)
+def start_keys(context: typer.Context) -> None:
     _help_if_alone(context)
 
 
@@ -368,6 +378,153 @@ def data_show(
         console.show(pages.federation_page(summary, rows), f"picture: {out}")
 
 
+@data_app.command("deal", epilog="Example: fedtailor data deal experiment.toml --out clients")
+def data_deal(
+    experiment: ExperimentFile = None,
+    sets: Sets = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("clients"),
+    as_json: Json = False,
+) -> None:
+    """Write every client's samples into a file of its own, as 'fedtailor join' reads them."""
+    settings = _settings(experiment, _where(None, data_dir, None, None), sets)
+    from fedtailor.data.folder import write_clients
+    from fedtailor.runs import Workshop
+    from fedtailor.views import console
+
+    if out.exists():
+        raise UserError(f"{out} exists: name another folder with --out")
+    federation = Workshop().federation(settings)
+    with _writing(out):
+        written = [str(path) for path in write_clients(federation, out)]
+    if as_json:
+        console.show_json({"written": written})
+    else:
+        console.show(f"written: {written[0]} to {written[-1]}", f"next: fedtailor join --data {written[0]} ...")
+
+
+@app.command(epilog="Example: fedtailor serve experiment.toml --keys keys --port 8000")
+def serve(
+    experiment: ExperimentFile = None,
+    sets: Sets = None,
+    name: Name = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="The folder of 'fedtailor keys init'; needed unless --insecure is said.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port for nodes; 0: one that is free.")] = 8000,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS, no keys: everybody may listen and take part.")
+    ] = False,
+    out: RunsFolder = Path("runs"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Coordinate a real federation: wait for its nodes, then run an experiment with them.
+
+    data.clients says for how many nodes to wait; each joins with 'fedtailor join'. The same command again goes on
+    from the last complete round.
+    """
+    settings = _settings(experiment, [_change("name", name)], sets)
+    _secured(keys, insecure)
+    from fedtailor.flower.serving import serve as coordinate
+    from fedtailor.views.progress import watching
+
+    place = out / settings.name
+    with _interruptible(place, f"fedtailor serve {experiment or ''} ..."), watching(quiet=quiet) as watch:
+        done = coordinate(
+            settings, place, host=host, port=port, keys=None if insecure else keys, watch=watch, say=_say(quiet)
+        )
+    _show_run(done, as_json)
+
+
+@app.command(epilog="Example: fedtailor join --coordinator c.example:8000 --keys keys/nodes/anna --data anna.npz")
+def join(
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where 'fedtailor serve' listens.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH_OR_MODULE", help="This node's data: a folder, a file .npz or .csv, or module:function."
+        ),
+    ],
+    state: Annotated[Path, typer.Option(help="Folder for what this node keeps: its states and its model.")],
+    keys: Annotated[
+        Path | None, typer.Option(help="This node's folder of keys, keys/nodes/NAME; needed unless --insecure is said.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="This node's name; by default that of its folder of keys.")] = None,
+    device: Annotated[str, typer.Option(help="The torch device to train on.")] = "cpu",
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:CLASS", help="Code of this machine that the coordinator may name; repeatable."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when a run is finished, instead of waiting.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS, no keys: do not use it in earnest.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take part in a federation with the data of this machine, which never leave it.
+
+    Ctrl-C leaves; the same command again comes back with the same state.
+    """
+    _secured(keys, insecure)
+    from fedtailor.flower.joining import join as take_part
+
+    take_part(
+        coordinator,
+        data,
+        state,
+        name=name,
+        keys=None if insecure else keys,
+        device=device,
+        allowed=tuple(allow or ()),
+        once=once,
+        say=_say(quiet),
+    )
+
+
+@keys_app.command("init", epilog="Example: fedtailor keys init keys --host coordinator.example --node anna")
+def keys_init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")] = Path("keys"),
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="HOST", help="A name or address of the coordinator; may be repeated."),
+    ] = None,
+    nodes: Annotated[
+        list[str] | None, typer.Option("--node", metavar="NAME", help="A node that may take part; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make an authority, the coordinator's certificate and a key for every node."""
+    _needs_flower()
+    from fedtailor.flower import keys
+    from fedtailor.views import console
+
+    with _writing(folder):
+        written = [str(path) for path in keys.init(folder, hosts or [], nodes or [])]
+    if as_json:
+        console.show_json({"written": written})
+        return
+    console.show(
+        f"written to {folder}: keep ca.key and server.key to yourself",
+        *(f"copy {folder}/nodes/{node} to the node {node}, and to nobody else" for node in nodes or []),
+    )
+
+
+@keys_app.command("add", epilog="Example: fedtailor keys add keys carla")
+def keys_add(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of 'fedtailor keys init'.")],
+    node: Annotated[str, typer.Argument(metavar="NAME", help="The node that may take part.")],
+    as_json: Json = False,
+) -> None:
+    """Make the key of another node; the coordinator knows it when it is started next."""
+    _needs_flower()
+    from fedtailor.flower import keys
+    from fedtailor.views import console
+
+    with _writing(folder):
+        written = str(keys.add(folder, node))
+    console.show_json({"written": written}) if as_json else console.show(f"copy {written} to the node {node}")
+
+
 @app.command(epilog="Example: fedtailor devices experiment.toml --set devices.profiles=tiers")
 def devices(
     experiment: ExperimentFile = None, sets: Sets = None, data_dir: DataDir = None, as_json: Json = False
@@ -481,7 +638,8 @@ def _show_run(run: "Run", as_json: bool) -> None:
             console.show_json(pages.run_document(run))
             return
         console.show(pages.run_page(run), f"curves and report: {', '.join(map(str, written))}")
-        console.show(f"next: fedtailor show {run.folder} --clients", f"      fedtailor export {run.folder} --client 0")
+        export = "--global" if run.nodes else "--client 0"
+        console.show(f"next: fedtailor show {run.folder} --clients", f"      fedtailor export {run.folder} {export}")
 
 
 def _show_policy(run: "Run", as_json: bool) -> None:
@@ -541,8 +699,29 @@ def _is_comparison(folder: Path) -> bool:
     return (folder / PLAN).is_file()
 
 
+def _needs_flower() -> None:
+    from fedtailor.flower.programs import require
+
+    require()
+
+
+def _secured(keys: Path | None, insecure: bool) -> None:
+    """Insist on keys, or on the word for going without them."""
+    _needs_flower()
+    if insecure:
+        typer.echo("warning: --insecure: whoever reaches this port can read, change and join", err=True)
+    elif keys is None:
+        raise UserError("name the folder of keys with --keys (made by 'fedtailor keys init'), or say --insecure")
+
+
+def _say(quiet: bool) -> Callable[[str], None]:
+    from fedtailor.views.console import messages
+
+    return (lambda sentence: None) if quiet else (lambda sentence: messages().print(sentence, highlight=False))
+
+
 @contextmanager
-def _interruptible(place: Path) -> Iterator[None]:
+def _interruptible(place: Path, command: str = "") -> Iterator[None]:
     """A run that the user ended is at its last complete round: say how to go on."""
     from fedtailor.runs import Interrupted
 
@@ -550,7 +729,7 @@ def _interruptible(place: Path) -> Iterator[None]:
         yield
     except (Interrupted, KeyboardInterrupt) as end:
         how = "stopped at a round boundary" if isinstance(end, Interrupted) else "stopped at once"
-        further = f"; go on with: fedtailor resume {place}" if place.exists() else ""
+        further = f"; go on with: {command or f'fedtailor resume {place}'}" if place.exists() else ""
         typer.echo(f"{how}{further}", err=True)
         raise typer.Exit(STOPPED) from None
 

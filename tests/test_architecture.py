@@ -27,6 +27,7 @@ ORDER = [
     ("devices",),
     ("engines",),
     ("runs",),
+    ("flower",),
     ("environments",),
     ("views",),
     ("cli",),

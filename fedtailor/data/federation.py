@@ -13,13 +13,13 @@ from fedtailor.streams import numpy_stream
 from . import splits
 from .partitions import OneLabel, Pool
 from .samples import Samples
-from .settings import DataSettings
+from .settings import DataSettings, Fractions
 from .shares import Shares
 from .sources import load
 
 VALIDATION = 0.15  # carved out of train when a method needs validation data and the settings have none
 
-__all__ = ["Federation", "Shares", "build"]
+__all__ = ["Federation", "Shares", "build", "one_client"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,16 @@ class Federation:
             hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         hashed.update(repr(sorted(self.outline().items())).encode())
         return hashed.hexdigest()
+
+    def placed(self, client: int, clients: int) -> "Federation":
+        """The data of a single client, as those of client so-and-so of so many, the others of whom have none."""
+        counts = [np.where(np.arange(clients + 1) > client, shares.offsets[-1], 0) for shares in self._shares]
+        train, val, test = (Shares(s.indices, n) for s, n in zip(self._shares, counts, strict=True))
+        return Federation(self.samples, train, val, test)
+
+    @property
+    def _shares(self) -> tuple[Shares, Shares, Shares]:
+        return self.train, self.val, self.test
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything large, by name; with ``outline`` enough to build the federation again."""
@@ -102,6 +112,27 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     train, val, test = _split(samples, shares, settings, seed)
     if needs_validation and not len(val.indices):
         train, val = _carve_validation(samples, train, VALIDATION, seed)
+    return Federation(samples, train, val, test)
+
+
+def one_client(
+    samples: Samples, rows: Mapping[str, np.ndarray], settings: DataSettings, seed: int, needs_validation: bool
+) -> Federation:
+    """The federation of a single client, with these rows for train, val and test.
+
+    Without rows for test they are split by the settings' fractions; validation is carved as in a simulation.
+    """
+    seed = seed if settings.seed is None else settings.seed
+    shares = {name: Shares(part.astype(np.int64), np.array([0, len(part)])) for name, part in rows.items()}
+    train, val, test = shares["train"], shares["val"], shares["test"]
+    fractions = Fractions() if settings.split == "official" else settings.split
+    if not len(test.indices):
+        stream = numpy_stream(seed, "partition", "split")
+        share = 0.0 if len(val.indices) else fractions.val
+        train, split_off, test = splits.by_fractions(train, samples.strata, share, fractions.test, stream)
+        val = val if len(val.indices) else split_off
+    if needs_validation and not len(val.indices):
+        train, val = _carve_validation(samples, train, settings.val or VALIDATION, seed)
     return Federation(samples, train, val, test)
 
 

@@ -13,6 +13,9 @@ Layout (b), to be split by a partition::
 A ``.npz`` file holds ``x`` and ``y``, and may hold
 
 * ``x_test``, ``y_test``: samples of an official test split;
+* ``x_val``, ``y_val``: validation samples, which a node of a federation uses as such; a simulation, which carves its
+  own, adds them to ``x``;
+* ``mean``, ``std``: of the channels of images, of values scaled to 0..1 (default 0.5 and 0.25);
 * ``client`` (and ``client_test``): the name or number of each sample's client, in layout (b);
 * ``classes``: names of the classes 0, 1, ... when ``y`` holds numbers;
 * ``vocabulary``: the number of token ids, which says that an integer ``x`` holds tokens, 0 = padding.
@@ -24,15 +27,19 @@ A ``.csv`` file has one sample per row: the features, then the label in the last
 without a header. Nothing is ever unpickled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedtailor.errors import UserError
 
 from .samples import Samples
+
+if TYPE_CHECKING:
+    from .federation import Federation
 
 FILES = ("data.npz", "data.csv")
 HINT = "see the layouts in the documentation of source 'folder'"
@@ -49,6 +56,9 @@ class Table:
     clients: np.ndarray | None = None  # str (N,)
     classes: tuple[str, ...] = ()
     vocabulary: int = 0
+    val: int = 0  # validation rows, after those for training and before those for testing
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
 
 def folder(place: Path | None) -> Samples:
@@ -68,6 +78,35 @@ def folder(place: Path | None) -> Samples:
     _alike(list(tables.values()))
     clients = np.repeat(list(tables), [len(table.y) for table in tables.values()])
     return _samples(list(tables.values()), clients)
+
+
+def one_client(place: Path) -> tuple[Samples, dict[str, np.ndarray]]:
+    """The samples of one client: a file, or a folder with data.npz or data.csv.
+
+    With them the rows for train, val and test as the file has them; without rows for test or val, they are to be
+    split off.
+    """
+    place = place.expanduser()
+    if place.is_dir():
+        found = next((place / name for name in FILES if (place / name).is_file()), None)
+        if found is None:
+            raise UserError(f"{place} holds neither data.npz nor data.csv: {HINT}")
+        place = found
+    if not place.is_file() or place.suffix not in (".npz", ".csv"):
+        raise UserError(f"{place} is neither a folder nor a file .npz or .csv: {HINT}")
+    return _client_of(_read(place))
+
+
+def client_of_arrays(arrays: Mapping[str, Any], where: str) -> tuple[Samples, dict[str, np.ndarray]]:
+    """The same from arrays with the names that they have in a file; ``where`` is what an error calls them."""
+    named = {name: np.asarray(array) for name, array in arrays.items()}
+    return _client_of(_checked(Path(where), lambda path: _table(path, named)))
+
+
+def _client_of(table: Table) -> tuple[Samples, dict[str, np.ndarray]]:
+    learned = np.flatnonzero(~table.test)
+    rows = {"train": learned[: len(learned) - table.val], "val": learned[len(learned) - table.val :]}
+    return _samples([table], None), {**rows, "test": np.flatnonzero(table.test)}
 
 
 def _client_files(place: Path) -> list[tuple[str, Path]]:
@@ -119,7 +158,10 @@ def _samples(tables: Sequence[Table], clients: np.ndarray | None) -> Samples:
         return samples
     # constants: statistics of the images would carry news of one client, and of test images, to another
     channels = x.shape[-1]
-    return replace(samples, mean=(0.5,) * channels, std=(0.25,) * channels)
+    first = tables[0]
+    if any((table.mean, table.std) != (first.mean, first.std) for table in tables):
+        raise UserError(f"{first.path} and others have different mean or std: make them the same")
+    return replace(samples, mean=first.mean or (0.5,) * channels, std=first.std or (0.25,) * channels)
 
 
 def _targets(tables: Sequence[Table]) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -138,8 +180,12 @@ def _targets(tables: Sequence[Table]) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def _read(path: Path) -> Table:
+    return _checked(path, _read_csv if path.suffix == ".csv" else _read_npz)
+
+
+def _checked(path: Path, read: Callable[[Path], Table]) -> Table:
     try:
-        table = _read_csv(path) if path.suffix == ".csv" else _read_npz(path)
+        table = read(path)
     except UserError:
         raise
     except Exception as problem:  # whatever a file of unknown origin causes
@@ -157,13 +203,17 @@ def _read(path: Path) -> Table:
 
 def _read_npz(path: Path) -> Table:
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
+        return _table(path, {name: archive[name] for name in archive.files})
+
+
+def _table(path: Path, arrays: Mapping[str, np.ndarray]) -> Table:
     for name in ("x", "y"):
         if name not in arrays:
             raise UserError(f"{path} has no array {name!r}: {HINT}")
     parts = [("x", "y", "client")]
-    if "x_test" in arrays or "y_test" in arrays:
-        parts.append(("x_test", "y_test", "client_test"))
+    for more in ("val", "test"):
+        if f"x_{more}" in arrays or f"y_{more}" in arrays:
+            parts.append((f"x_{more}", f"y_{more}", f"client_{more}"))
     for x, y, client in parts:
         for other in [y] + ([client] if "client" in arrays else []):
             if x not in arrays or other not in arrays or len(arrays[x]) != len(arrays[other]):
@@ -172,15 +222,27 @@ def _read_npz(path: Path) -> Table:
     clients = None
     if "client" in arrays:
         clients = np.concatenate([arrays[client].astype(str) for _, _, client in parts])
+    inputs = _inputs(path, np.concatenate([arrays[x] for x, _, _ in parts]), vocabulary)
+    tests = len(arrays["x_test"]) if "x_test" in arrays else 0
     return Table(
         path,
-        x=_inputs(path, np.concatenate([arrays[x] for x, _, _ in parts]), vocabulary),
+        x=inputs,
         y=_labels(path, np.concatenate([arrays[y] for _, y, _ in parts])),
-        test=np.arange(sum(len(arrays[x]) for x, _, _ in parts)) >= len(arrays["x"]),
+        test=np.arange(len(inputs)) >= len(inputs) - tests,
         clients=clients,
         classes=tuple(str(name) for name in arrays.get("classes", ())),
         vocabulary=vocabulary,
+        val=len(arrays["x_val"]) if "x_val" in arrays else 0,
+        mean=_channels(path, "mean", arrays, inputs),
+        std=_channels(path, "std", arrays, inputs),
     )
+
+
+def _channels(path: Path, name: str, arrays: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[float, ...]:
+    values = tuple(float(value) for value in np.atleast_1d(arrays.get(name, ())))
+    if values and (len(values) != x.shape[-1] or not np.isfinite(values).all() or (name == "std" and min(values) <= 0)):
+        raise UserError(f"{path} needs one finite number for each channel in {name!r}, std above 0: {HINT}")
+    return values
 
 
 def _inputs(path: Path, x: np.ndarray, vocabulary: int) -> np.ndarray:
@@ -233,3 +295,22 @@ def _numbers(cells: list[str]) -> list[float] | None:
         return [float(cell) for cell in cells]
     except ValueError:
         return None
+
+
+def write_clients(federation: "Federation", target: Path) -> list[Path]:
+    """One file per client, as `one_client` reads it: the same samples in the same order, split the same way."""
+    samples, written = federation.samples, []
+    target.mkdir(parents=True, exist_ok=True)
+    facts: dict[str, Any] = {"vocabulary": samples.vocabulary} if samples.vocabulary else {}
+    facts |= {"classes": np.array(samples.classes)} if samples.classes else {}
+    facts |= {"mean": samples.mean, "std": samples.std} if samples.mean else {}
+    width = len(str(federation.clients - 1))
+    for client in range(federation.clients):
+        arrays = dict(facts)
+        for part, ending in (("train", ""), ("val", "_val"), ("test", "_test")):
+            rows = getattr(federation, part)[client]
+            if len(rows) or not ending:
+                arrays |= {f"x{ending}": samples.x[rows], f"y{ending}": samples.y[rows]}
+        written.append(target / f"client-{client:0{width}}.npz")
+        np.savez_compressed(written[-1], **arrays)
+    return written

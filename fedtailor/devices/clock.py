@@ -136,11 +136,15 @@ class Phase:
         if round is not None:
             round.phases.append(self.times)
 
-    def answered(self, client: int, work: float, up: int) -> str | None:
-        """Note what a task took; the reason to leave the client out, if that was too long."""
-        if self._clock is None:
+    def answered(self, client: int, work: float, up: int, measured: Duration | None = None) -> str | None:
+        """Note what a task took, by the clock or as measured; the reason to leave the client out, if too long."""
+        if self._clock is not None:
+            taken = self._clock.task_time(client, work, self._sent[client].nbytes, up)
+        elif measured is not None:
+            taken = measured
+        else:
             return None
-        self.times[client] = taken = self._clock.task_time(client, work, self._sent[client].nbytes, up)
+        self.times[client] = taken
         return None if self._round is None else self._round.late(taken)
 
 

@@ -6,7 +6,7 @@ A task is a pure function of its bytes and its job, so an engine may run it anyw
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fedtailor.data import Federation
 from fedtailor.learning import Score, Trace, TrainingSettings
@@ -25,6 +25,7 @@ class Job:
     federation: Federation
     device: str = "cpu"
     counts_work: bool = False  # whether results tell the work of their task
+    measured: bool = False  # whether the time of tasks is measured, on devices of the clients' own
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,13 @@ class Result:
     details: str = ""  # a traceback, for the author of a method
     seconds: float = 0.0
     work: float = 0.0  # multiply-adds of the method's own part of a fit or ask, if the job counts them
+    transfer: float = 0.0  # seconds on the way, measured where clients are elsewhere
 
 
 class Engine(ABC):
     """Executes tasks. Warm: one engine serves several jobs, one after the other."""
+
+    remote: ClassVar[bool] = False  # whether clients are on machines of their own: times are measured, tests may fail
 
     @abstractmethod
     def start(self, job: Job) -> None:

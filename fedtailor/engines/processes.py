@@ -53,7 +53,7 @@ class Processes(Engine):
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         self._fill_pool()
-        waiting = _messages(tasks)
+        waiting = messages(tasks)
         again: deque[list[Task]] = deque()
         deaths: Counter[int] = Counter()
         with selectors.DefaultSelector() as selector:
@@ -182,7 +182,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _messages(tasks: Iterable[Task]) -> Iterator[list[Task]]:
+def messages(tasks: Iterable[Task]) -> Iterator[list[Task]]:
     """One task each, except that previews, which are short, go together."""
     together: list[Task] = []
     for task in tasks:

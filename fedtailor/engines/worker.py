@@ -137,6 +137,7 @@ class Worker:
             self._relative,
             self.job.model.running_statistics,
             len(self.job.federation.train[task.client]),
+            self.job.measured,
         )
         stored: dict[str, Any] = unpack(task.state) if task.state else {}
         if not stored or has_objects(stored):

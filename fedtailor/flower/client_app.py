@@ -14,7 +14,8 @@ app = ClientApp()
 
 @app.query()
 def handle(message: Message, context: Context) -> Message:
-    request = message.content[RECORD][FIELD]
+    request = message.content.config_records[RECORD][FIELD]
+    assert isinstance(request, bytes)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(context.node_config["socket"]))
         send(connection, {}, [request])

@@ -20,7 +20,7 @@ from typing import Any
 FLEET = "/v1/fleet/"
 IDLE = 120.0  # seconds that a connection may be silent
 PASSED = ("content-type", "accept", "accept-encoding", "user-agent")  # besides Flower's own, which begin as follows
-OWN = ("flwr-", "x-flwr-", "flower-", "x-flower-", "timestamp", "traceparent", "public-key", "signature")
+OWN = ("flwr-", "traceparent")
 
 
 class Gateway(ThreadingHTTPServer):
@@ -75,16 +75,17 @@ class Door(BaseHTTPRequestHandler):
             self._behind.close()
 
     def do_POST(self) -> None:
-        if not self.path.startswith(FLEET) or "/.." in self.path or "//" in self.path:
-            return self._refuse(403, f"asked for {self.path[:60]}, which is not open to nodes")
-        if self.path == FLEET + "register-node" and self.server.inward is not None:
-            return self._refuse(403, "has no key of its own and wanted to register itself")
         length = self.headers.get("content-length", "")
-        if not length.isdigit():
-            return self._refuse(411, "does not say how long its message is")
-        if int(length) > self.server.limit:
-            return self._refuse(413, f"sends {int(length):,} bytes; the limit is {self.server.limit:,}")
-        self._pass_on(self.rfile.read(int(length)))
+        if not self.path.startswith(FLEET) or "/.." in self.path or "//" in self.path:
+            self._refuse(403, f"asked for {self.path[:60]}, which is not open to nodes")
+        elif self.path == FLEET + "register-node" and self.server.inward is not None:
+            self._refuse(403, "has no key of its own and wanted to register itself")
+        elif not length.isdigit():
+            self._refuse(411, "does not say how long its message is")
+        elif int(length) > self.server.limit:
+            self._refuse(413, f"sends {int(length):,} bytes; the limit is {self.server.limit:,}")
+        else:
+            self._pass_on(self.rfile.read(int(length)))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("do_"):  # any other HTTP method
@@ -103,7 +104,8 @@ class Door(BaseHTTPRequestHandler):
             if self._behind is not None:
                 self._behind.close()
             self._behind = None
-            return self._answer(503, b"", "text/plain")
+            self._answer(503, b"", "text/plain")
+            return
         if answer.status in (401, 403) or (answer.status >= 400 and self.path == FLEET + "activate-node"):
             say(refused=self.client_address[0], reason=_flower(data) or f"Flower refused it ({answer.status})")
         kept = {k: v for k, v in answer.getheaders() if k.lower().startswith(OWN)}

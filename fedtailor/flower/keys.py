@@ -120,7 +120,7 @@ def add(folder: Path, node: str) -> Path:
     place.mkdir(parents=True)
     key = ec.generate_private_key(ec.SECP384R1())
     _write(place / "ca.pem", (folder / "ca.pem").read_bytes())
-    _write(place / "node.key", _private(key), secret=True)
+    _write(place / "node.key", _private(key, serialization.PrivateFormat.OpenSSH), secret=True)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     _write(place / "node.pub", public + b"\n")
     return place
@@ -167,9 +167,10 @@ def _alternatives(hosts: Sequence[str]) -> list[x509.GeneralName]:
     return names
 
 
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    none = serialization.NoEncryption()
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, none)
+def _private(
+    key: ec.EllipticCurvePrivateKey, kind: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8
+) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
 
 
 def _write(file: Path, data: bytes, secret: bool = False) -> Path:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fedtailor.errors import UserError
@@ -46,7 +47,7 @@ class Program:
     """A running program whose output goes to a file; it ends with its whole process group."""
 
     def __init__(self, command: Sequence[str], home: Path, log: Path):
-        self.log = log
+        self.name, self.log = command[0], log
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 list(command),
@@ -64,14 +65,10 @@ class Program:
     def stop(self) -> None:
         """End it and what it has started."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
-            except ProcessLookupError:
-                pass
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self.process.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                continue
 
     def said(self, lines: int = 8) -> str:
         """The last lines of its output."""
@@ -96,4 +93,4 @@ def wait_for_port(port: int, program: Program, seconds: float = 60.0) -> None:
             return
         except OSError:
             time.sleep(0.1)
-    raise UserError(f"{Path(program.process.args[0]).name} did not start: {program.said(3)}")  # type: ignore[index]
+    raise UserError(f"{program.name} did not start: {program.said(3)}")

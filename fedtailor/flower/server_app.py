@@ -62,7 +62,7 @@ def _pull(grid: Grid, request: dict[str, Any]) -> tuple[dict[str, Any], list[byt
             row |= {"code": reply.error.code, "error": reply.error.reason or f"Flower's error {reply.error.code}"}
         else:
             try:
-                blob = reply.content[RECORD][FIELD]
+                blob = reply.content.config_records[RECORD][FIELD]
                 if not isinstance(blob, bytes):
                     raise TypeError
                 blobs.append(blob)

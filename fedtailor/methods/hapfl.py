@@ -189,7 +189,7 @@ class HAPFL(AgentMethod):
         return shape if self.network == "per-slot" else {**shape, "clients in a round": server.largest_cohort}
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
-        if self.warm and not server.state["warm"] and self.policy is None:
+        if self.warm and self.by == "agents" and not server.state["warm"] and self.policy is None:
             self._warm_up(server)
             server.state["warm"] = True
         lite: int = server.state["lite"]
@@ -337,7 +337,9 @@ class HAPFL(AgentMethod):
     # On a client
 
     def assess(self, client: Client, payload: Payload) -> Payload:
-        """An epoch of the LiteModel, whose weights would be thrown away: a simulation need not run it."""
+        """An epoch of the LiteModel, whose weights are thrown away: where no time is measured it need not be run."""
+        if client.measured:
+            client.train(epochs=1)
         client.spend(TRAINING * payload.number("flops") * client.samples)
         return Payload(numbers={"samples": client.samples})
 

@@ -66,6 +66,7 @@ class Client:
         relative: Callable[[str], Network] | None = None,
         statistics: Literal["averaged", "local", "reset"] = "averaged",
         samples: int | None = None,
+        measured: bool = False,
     ):
         self.id = id
         self.network = network
@@ -78,6 +79,7 @@ class Client:
         self.received: Weights = {}  # the whole model between receive and fit
         self.trace = Trace()  # of all trainings in this task
         self.spent = 0.0  # multiply-adds of this task that only the clock sees
+        self.measured = measured  # whether the time of this task is measured, not computed
         self.statistics = statistics  # what becomes of running statistics
         self.relatives: dict[str, Network] = {}  # networks of the method's family that this task uses
         self.deployed = ""  # the name of that which the client would deploy; its own network without one

@@ -110,6 +110,7 @@ def compare(
     ]
     with Workshop() as shop:
         job_of(runs[0], shop)  # what cannot begin writes nothing
+        shop.engine_for(runs[0])
         _claim(place, settings)
         for one in runs:
             _run_or_resume(place / one.name, one, watch, shop)

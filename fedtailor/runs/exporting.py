@@ -75,26 +75,33 @@ def load_model(folder: str | Path) -> Model:
 
 
 def _write(target: Path, settings: Experiment, job: Job, network: str, weights: Weights, what: dict[str, Any]) -> Path:
-    """Write weights of the network of this name in the method's family, or of the run's own."""
-    if target.exists():
+    facts = {**what, "run": settings.name, "rounds": settings.rounds, "data": settings.data.source}
+    return write_model(target, job, network, weights, facts)
+
+
+def write_model(
+    target: Path, job: Job, network: str, weights: Weights, facts: dict[str, Any], again: bool = False
+) -> Path:
+    """Write weights of the network of this name in the method's family, or of the run's own, and their card.
+
+    ``again``: over those that are there.
+    """
+    if target.exists() and not again:
         raise UserError(f"{target} exists: name another folder with --out")
     samples = job.federation.samples
     inputs = inputs_of(samples)
     card = {
-        **what,
-        "run": settings.name,
-        "method": method_dict(settings.method),
-        "seed": settings.seed,
-        "rounds": settings.rounds,
-        "data": settings.data.source,
+        **facts,
+        "method": method_dict(job.method),
+        "seed": job.seed,
         "classes": list(samples.classes),
         "inputs": {"shape": list(inputs.shape), "outputs": inputs.outputs, "vocabulary": inputs.vocabulary},
         "mean": list(samples.mean),
         "std": list(samples.std),
-        "model": settings.method.family(settings.model).get(network, settings.model).model_dump(mode="json"),
+        "model": job.method.family(job.model).get(network, job.model).model_dump(mode="json"),
         "environment": environment(),
     }
-    target.mkdir(parents=True)
+    target.mkdir(parents=True, exist_ok=again)
     safetensors.torch.save_file(weights, target / WEIGHTS)
     (target / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     return target

@@ -18,7 +18,7 @@ from fedtailor.engines import Engine, Job, Result, Task, parts, relative
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.learning.tensors import inputs_of
-from fedtailor.methods import Ask, Decide, Memory, Method, Moment, Payload, Policy, Replies, Reward, Server
+from fedtailor.methods import Ask, Decide, Duration, Memory, Method, Moment, Payload, Policy, Replies, Reward, Server
 from fedtailor.models import Network, build
 from fedtailor.packing import pack, unpack
 from fedtailor.payload import Rejected, check
@@ -31,6 +31,7 @@ from fedtailor.runs.watch import RoundReport, Watch
 from fedtailor.streams import numpy_stream
 from fedtailor.weights import Weights
 
+DROPPED = "dropped out"
 FINAL_TOGETHER = 64  # clients of the final pass in one transaction
 
 Script = Callable[[Server, Decide], Tensor]
@@ -95,7 +96,8 @@ class RoundLoop:
         self.held: dict[int, Score] = store.latest_scores("held", moment.episode)
         stateful = set() if self._afresh else {int(key) for key in store.state_keys("client")}
         self.tasks = Tasks(engine, store, watch, stateful)
-        self.scorer = Scorer(self.tasks, job.federation.test.sizes, moment, self.family)
+        together = experiment.evaluation.together
+        self.scorer = Scorer(self.tasks, job.federation.test.sizes, moment, self.family, together)
         sizes = job.federation.train.sizes.tolist()
         self.clock = None if experiment.devices is None else virtual_clock(experiment.devices, sizes, job.seed)
         self.server = self._server(network, moment)
@@ -150,13 +152,16 @@ class RoundLoop:
 
     def _wait_for_clients(self, work: _Round) -> list[int] | None:
         """Begin the round on the clock when the one before has ended and somebody is there; who, if not everyone."""
-        if self.clock is None:
+        if self.clock is None and not self.engine.remote:
             return None
         rows = self.store.rows(
             "SELECT begin, seconds FROM clock WHERE episode = ? ORDER BY round DESC LIMIT 1",
             [self.server.moment.episode],
         )
         now = rows[0]["begin"] + rows[0]["seconds"] if rows else 0.0
+        if self.clock is None:
+            work.times = RoundTimes(now)
+            return None
         begin, available = self.clock.availability.first(now)
         work.times = RoundTimes(begin, self.clock.deadline)
         return available
@@ -172,7 +177,7 @@ class RoundLoop:
         """The cohort trains; who does not receive what others receive is scored beside it."""
         packed = Packed()
         moment = self.server.moment
-        dropped = dict.fromkeys(drop_outs(self.experiment, payloads, moment), "dropped out")
+        dropped = dict.fromkeys(drop_outs(self.experiment, payloads, moment), DROPPED)
         if self.clock is not None:
             now = self.clock.at(moment)
             dropped |= {client: "its device failed" for client in payloads if now.fails(client)}
@@ -221,7 +226,8 @@ class RoundLoop:
                     self._check_complete(reply)
             except Rejected as refusal:
                 reason = str(refusal)
-        late = phase.answered(client, result.work, 0 if reply is None else reply.nbytes)
+        measured = Duration(result.seconds, result.transfer) if self.engine.remote else None
+        late = phase.answered(client, result.work, 0 if reply is None else reply.nbytes, measured)
         reason = reason or late
         if reason is not None or reply is None:
             work.fail(client, reason or "no answer")
@@ -269,7 +275,11 @@ class RoundLoop:
         failed = {client: work.failed[client] for client in ask.payloads if client in work.failed}
         phase = Phase(server.clock, ask.payloads, work.times)
         tasks = []
+        absent = self.experiment.participation.absent_in(server.round)
         for client, payload in sorted(ask.payloads.items()):
+            if client in absent and client not in failed and not preview:
+                work.fail(client, DROPPED)
+                failed[client] = DROPPED
             if client not in failed:
                 if not preview:
                     self._count(work, client, down=payload.nbytes)
@@ -532,13 +542,15 @@ def largest_cohort(experiment: Experiment, clients: int) -> int:
 
 def drop_outs(experiment: Experiment, cohort: Iterable[int], moment: Moment) -> list[int]:
     """The clients of a cohort that will not answer."""
-    rate = experiment.participation.dropout
+    rate, absent = experiment.participation.dropout, experiment.participation.absent_in(moment.round)
+    found = [client for client in cohort if client in absent]
     if not rate:
-        return []
-    return [
+        return found
+    return found + [
         client
         for client in cohort
-        if numpy_stream(moment.seed, moment.episode, moment.round, client, "dropout").random_sample() < rate
+        if client not in absent
+        and numpy_stream(moment.seed, moment.episode, moment.round, client, "dropout").random_sample() < rate
     ]
 
 

@@ -54,6 +54,11 @@ class Run:
         return self._store.meta("episodes") is not None
 
     @property
+    def nodes(self) -> list[str]:
+        """The names of the clients of a real federation; none for a simulation."""
+        return [str(node["name"]) for node in self._store.meta("nodes") or []]
+
+    @property
     def finished(self) -> bool:
         return bool(self._store.meta("finished"))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtailor.data import Federation, build
+from fedtailor.data.roster import Entry, federation_of
 from fedtailor.devices import virtual_clock
 from fedtailor.engines import Engine, Job, open_engine, parts, relative
 from fedtailor.errors import UserError
@@ -93,15 +94,16 @@ def run(
     watch: Watch | None = None,
     workshop: Workshop | None = None,
     scripts: Mapping[str, Script] | None = None,
+    notes: Mapping[str, Any] | None = None,
 ) -> Run:
     """Run an experiment from the start in a new folder (``runs/<name>`` unless said otherwise).
 
-    A ``federation`` of the caller's own takes the place of the data settings.
+    A ``federation`` of the caller's own takes the place of the data settings; ``notes`` are kept with the run.
     """
     settings = experiment(source)
     place = Path(folder) if folder is not None else Path("runs") / settings.name
     with _own(workshop, federation) as shop:
-        return _begin(place, settings, shop, watch or Watch(), scripts)
+        return _begin(place, settings, shop, watch or Watch(), scripts, notes)
 
 
 def pretrain(
@@ -159,6 +161,8 @@ def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, st
     Before its weights comes the name of its network in the method's family, nothing for the run's own.
     """
     with Store(Path(folder), write=True) as store, Workshop() as shop:
+        if store.meta("nodes") is not None:
+            raise UserError("the personal models of a federation are with its nodes: model/ in their --state folder")
         settings = experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
         job = job_of(settings, shop)
         if not 0 <= client < job.federation.clients:
@@ -173,6 +177,8 @@ def server_models(folder: str | Path) -> tuple[Experiment, Job, dict[str, dict[s
     """The named models on the server of a run."""
     with Store(Path(folder), write=True) as store, Workshop() as shop:
         settings = experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
+        if (nodes := store.meta("nodes")) is not None:
+            shop.given = federation_of([Entry.read(node) for node in nodes])
         job = job_of(settings, shop)
         loop = RoundLoop(settings, job, shop.engine_for(settings), store, Watch())
         return settings, job, job.method.models(loop.server)
@@ -230,6 +236,7 @@ def job_of(settings: Experiment, shop: Workshop) -> Job:
         federation,
         settings.engine.device,
         counts_work=settings.devices is not None,
+        measured=settings.engine.kind == "flower" and settings.devices is None,
     )
     _devices(settings, job)
     return job
@@ -292,6 +299,7 @@ def _begin(
         raise UserError(f"{place} exists: go on with 'fedtailor resume {place}', or choose another name with --name")
     job = job_of(settings, shop)
     policy = _policy_of(settings, job)
+    shop.engine_for(settings)  # one that cannot be had is refused here
     _create(place, settings, job, meta or {})
     return _go_on(place, settings, job, shop, watch, scripts, policy)
 
@@ -339,7 +347,7 @@ def _go_on(
         with _stop_at_boundary() as stop:
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, watch, scripts, policy, episodes or 1)
-            timeless = settings.method.uses_clock and settings.devices is None
+            timeless = settings.method.uses_clock and settings.devices is None and not engine.remote
             for warning in (
                 settings.method.inert(),
                 settings.method.misfit(settings.training, loop.server.network),

@@ -18,8 +18,9 @@ REMEMBERED = 8  # answers
 class Scorer:
     """Tests models; the same question is not asked twice in a row."""
 
-    def __init__(self, tasks: Tasks, sizes: Any, moment: Moment, family: Collection[str] = ()):
+    def __init__(self, tasks: Tasks, sizes: Any, moment: Moment, family: Collection[str] = (), together: bool = True):
         self.tasks, self.sizes, self.moment = tasks, sizes, moment
+        self.together = SCORED_TOGETHER if together else 1
         self.family = family  # the names of the method's other networks
         self._memo: dict[tuple[str, str, tuple[int, ...]], dict[int, Score]] = {}
 
@@ -39,10 +40,12 @@ class Scorer:
                 lambda index, group=group: Task(
                     "score", index, self.moment, payload=weights, clients=group, network=network
                 )
-                for group in _cut(clients, self.sizes)
+                for group in _cut(clients, self.sizes, self.together)
             ]
             scores: dict[int, Score] = {}
             for result in self.tasks.execute(tasks):
+                if result.failure is not None and self.tasks.engine.remote:
+                    continue  # a client that does not answer has no score
                 if result.failure is not None:
                     raise RuntimeError(f"evaluation failed: {result.failure}\n{result.details}")
                 scores |= {int(client): score for client, score in result.scores.items()}
@@ -50,8 +53,8 @@ class Scorer:
         return self._memo[key]
 
 
-def _cut(clients: Sequence[int], sizes: Any) -> list[tuple[int, ...]]:
-    """Neighbouring clients in groups of about SCORED_TOGETHER test samples; those without any left out."""
+def _cut(clients: Sequence[int], sizes: Any, together: int) -> list[tuple[int, ...]]:
+    """Neighbouring clients in groups of about so many test samples; those without any left out."""
     groups: list[tuple[int, ...]] = []
     group: list[int] = []
     count = 0
@@ -60,7 +63,7 @@ def _cut(clients: Sequence[int], sizes: Any) -> list[tuple[int, ...]]:
             continue
         group.append(client)
         count += int(sizes[client])
-        if count >= SCORED_TOGETHER:
+        if count >= together:
             groups.append(tuple(group))
             group, count = [], 0
     return [*groups, tuple(group)] if group else groups

@@ -41,12 +41,19 @@ class Participation(BaseModel):
     ) = Field(1.0, description="share of the clients in a cohort, or [low, high]: drawn anew in every round")
     clients: int | None = Field(None, ge=1, description="clients in a cohort, instead of a ratio")
     dropout: float = Field(0.0, ge=0, lt=1, description="probability that a chosen client does not answer")
+    absent: tuple[tuple[int, int], ...] = Field(
+        (), description="pairs [round, client]: clients that do not answer in a round, to replay what happened"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> "Participation":
         if isinstance(self.ratio, tuple) and self.ratio[0] > self.ratio[1]:
             raise ValueError("ratio is [low, high]; the first is larger than the second")
         return self
+
+    def absent_in(self, round: int) -> frozenset[int]:
+        """The clients that do not answer in this round."""
+        return frozenset(client for when, client in self.absent if when == round)
 
 
 class Evaluation(BaseModel):
@@ -62,6 +69,9 @@ class Evaluation(BaseModel):
         ("received", "held", "global"), description="the models that are tested on the way"
     )
     final: bool = Field(True, description="at the end every client receives and trains once more")
+    together: bool = Field(
+        True, description="test several clients in one batch, which is faster; a federation tests each by itself"
+    )
 
 
 class CompareSettings(BaseModel):

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedtailor.runs import Run, Workshop, experiment, pretrain, run
+from fedtailor.runs import Workshop, experiment, pretrain, resume, run
 
 HERE = Path(__file__).parent
 LEARNED = 600  # rounds of pre-training
+LONGER = {"cifar10-longer": 3_000}
 JUDGED = 60
 SEEDS = (0, 1, 2)  # of the rounds in which they are judged: other devices, other data, other cohorts
 PAPER = {"network": "flat", "state": "ratio", "buffer": 5, "size_lr": 0.02, "intensity_lr": 3e-4, "warm": 0}
@@ -21,24 +22,26 @@ STEPS: dict[str, dict[str, Any]] = {  # each adds to the one before
     "log": {"state": "log"},
     "per-slot": {"network": "per-slot"},
     "buffer": {"buffer": 20, "size_lr": 0.003, "intensity_lr": 0.003},
+    "longer": {},
     "warm": {"warm": 400},
 }
-FIXED = {
+FIXED: dict[str, dict[str, Any]] = {  # nothing to learn
+    "imitation": {"learn": "never"},  # the warm start alone
     "search": {"by": "search"},
     "even": {"adapts": "neither"},
     "search-sizes": {"by": "search", "adapts": "sizes"},
     "search-intensities": {"by": "search", "adapts": "intensities"},
 }
 SCALES = {  # clients, in a round, times apart, samples
-    "10": (10, 6, 10, 2_000),
-    "20": (20, 12, 20, 3_000),
-    "100": (100, 20, 50, 9_000),
+    "10": (10, 6, 10, 1_500),
+    "20": (20, 12, 20, 2_400),
+    "100": (100, 20, 50, 6_000),
 }
 FAMILIES = {2: ["small", "large"], 3: ["small", "medium", "large"], 4: ["lite", "small", "medium", "large"]}
 
 
 def cases() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """Changes of the experiment and of the method, by name; those without an agent are in FIXED."""
+    """Changes of the experiment and of the method, by name."""
     found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
     changes: dict[str, Any] = {}
     for name, more in STEPS.items():
@@ -49,7 +52,7 @@ def cases() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     found["cifar10-sizes"] = ({}, {**best, "adapts": "sizes"})
     found["cifar10-intensities"] = ({}, {**best, "adapts": "intensities"})
     for name, fixed in FIXED.items():
-        found[f"cifar10-{name}"] = ({}, fixed)
+        found[f"cifar10-{name}"] = ({}, {**best, **fixed})
     for scale, (clients, cohort, spread, samples) in SCALES.items():
         for count, sizes in FAMILIES.items():
             if count == 4 and scale != "10":
@@ -70,8 +73,9 @@ def main(runs: Path, chosen: list[str]) -> None:
     policies = {}
     with Workshop() as shop:  # a seed after the other, so that its data are loaded once
         for name, (where, method) in todo.items():
-            if method.get("by") != "search" and method.get("adapts") != "neither":
-                learn(changed(where, method), runs / f"{name}-policy", shop)
+            if not name.endswith(tuple(FIXED)):
+                rounds = LONGER.get(name, LEARNED)
+                learn({**changed(where, method), "rounds": rounds}, runs / f"{name}-policy", shop)
                 policies[name] = {"policy": str(runs / f"{name}-policy")}
         for seed in SEEDS:
             for name, (where, method) in todo.items():
@@ -89,19 +93,18 @@ def changed(where: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
 
 
 def learn(settings: dict[str, Any], folder: Path, shop: Workshop) -> None:
-    if not folder.exists():
-        pretrain({**settings, "seed": 100, "rounds": LEARNED}, folder=folder, workshop=shop).close()
-        print(folder, flush=True)
+    if folder.exists():
+        resume(folder, workshop=shop).close()
+    else:
+        pretrain({**settings, "seed": 100}, folder=folder, workshop=shop).close()
+    print(folder, flush=True)
 
 
 def judge(settings: dict[str, Any], folder: Path, seed: int, shop: Workshop) -> None:
-    if folder.exists():
-        return
     method = {**settings["method"], "clock_only": True, "learn": "never"}
     quiet = {"every": 0, "final": False}
     settings = {**settings, "method": method, "evaluation": quiet, "seed": seed, "rounds": JUDGED}
-    run(settings, folder=folder, workshop=shop).close()
-    with Run(folder) as done:
+    with resume(folder, workshop=shop) if folder.exists() else run(settings, folder=folder, workshop=shop) as done:
         print(folder, done.summary()["clock"], flush=True)
 
 

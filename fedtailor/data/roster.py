@@ -1,0 +1,145 @@
+"""Who takes part: what every node says of its data, and the federation that the coordinator makes of it.
+
+Only numbers of samples, names of classes and the shape of an input are told; data stay where they are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .federation import Federation
+from .samples import Samples
+from .shares import Shares
+from fedtailor.errors import UserError
+
+COUNTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A node's description of itself."""
+
+    name: str
+    train: int
+    val: int
+    test: int
+    shape: tuple[int, ...]  # of an input
+    dtype: str
+    targets: tuple[int, ...]  # the shape of a target
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    vocabulary: int
+    digest: str  # of its data, which must not change in a run
+    environment: dict[str, Any]
+
+    @classmethod
+    def of(cls, name: str, federation: Federation, environment: Mapping[str, Any]) -> "Entry":
+        samples = federation.samples
+        counts = {part: len(getattr(federation, part).indices) for part in COUNTS}
+        return cls(
+            name=name,
+            **counts,
+            shape=tuple(samples.x.shape[1:]),
+            dtype=samples.x.dtype.str,
+            targets=tuple(samples.y.shape[1:]),
+            classes=samples.classes,
+            mean=samples.mean,
+            std=samples.std,
+            vocabulary=samples.vocabulary,
+            digest=federation.digest(),
+            environment=dict(environment),
+        )
+
+    @classmethod
+    def read(cls, facts: Any) -> "Entry":
+        """From what a node sent, which may be anything."""
+        try:
+            entry = cls(
+                name=_text(facts["name"], 64),
+                **{part: _count(facts[part]) for part in COUNTS},
+                shape=tuple(_count(n, 1 << 24) for n in _list(facts["shape"], 8)),
+                dtype=_text(facts["dtype"], 8),
+                targets=tuple(_count(n, 1 << 24) for n in _list(facts["targets"], 8)),
+                classes=tuple(_text(name, 200) for name in _list(facts["classes"], 100_000)),
+                mean=tuple(_number(n) for n in _list(facts["mean"], 4096)),
+                std=tuple(_number(n) for n in _list(facts["std"], 4096)),
+                vocabulary=_count(facts["vocabulary"]),
+                digest=_text(facts["digest"], 64),
+                environment={_text(k, 40): _text(str(v), 100) for k, v in dict(facts["environment"]).items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"its description cannot be read ({error})") from None
+        if entry.train < 1:
+            raise ValueError("it has no sample to train on")
+        return entry
+
+
+def federation_of(entries: Sequence[Entry]) -> Federation:
+    """What the coordinator knows of the data: how many samples a client has, and what they look like."""
+    first = entries[0]
+    for entry in entries[1:]:
+        for part in ("shape", "dtype", "targets", "vocabulary", "mean", "std"):
+            ours, theirs = getattr(first, part), getattr(entry, part)
+            if ours != theirs:
+                raise UserError(
+                    f"the nodes {first.name!r} and {entry.name!r} have data of different {part} "
+                    f"({ours} and {theirs}): make them alike"
+                )
+        if bool(first.classes) != bool(entry.classes):
+            raise UserError(f"the nodes {first.name!r} and {entry.name!r} have different kinds of y: make them alike")
+    try:
+        x = np.zeros((0, *first.shape), np.dtype(first.dtype))
+        y = np.zeros((0, *first.targets), np.int64 if first.classes else np.float32)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the node {first.name!r} has data of a kind that is not known: {error}") from None
+    samples = Samples(
+        x=x,
+        y=y,
+        classes=union([entry.classes for entry in entries]),
+        official_test=np.zeros(0, bool),
+        mean=first.mean,
+        std=first.std,
+        vocabulary=first.vocabulary,
+    )
+    shares = []
+    for part in COUNTS:
+        offsets = np.concatenate([[0], np.cumsum([getattr(entry, part) for entry in entries])]).astype(np.int64)
+        shares.append(Shares(np.arange(offsets[-1]), offsets))
+    return Federation(samples, *shares)
+
+
+def union(classes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The classes of all: in their order if all have the same, else sorted, numbers by value."""
+    if all(names == classes[0] for names in classes):
+        return classes[0]
+    every = {name for names in classes for name in names}
+    if all(name.lstrip("-").isdigit() for name in every):
+        return tuple(sorted(every, key=int))
+    return tuple(sorted(every))
+
+
+def _count(value: Any, most: int = 1 << 40) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r} is no number of things")
+    return value
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or not abs(value) < float("inf"):
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
+
+
+def _text(value: Any, most: int) -> str:
+    if not isinstance(value, str) or len(value) > most or not value.isprintable():
+        raise ValueError("a name is too long or not one")
+    return value
+
+
+def _list(value: Any, most: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > most:
+        raise ValueError("a list is too long or not one")
+    return value

@@ -1,0 +1,96 @@
+"""Run an experiment as a federation: the coordinator."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fedtailor.errors import UserError
+from fedtailor.flower.engine import Flower
+from fedtailor.flower.keys import ServerKeys
+from fedtailor.flower.link import Link
+from fedtailor.flower.programs import require
+from fedtailor.data.roster import Entry, federation_of
+from fedtailor.runs import Run, resume, run
+from fedtailor.runs.running import Workshop
+from fedtailor.runs.settings import Experiment, experiment
+from fedtailor.runs.store import Store
+from fedtailor.runs.watch import Watch
+
+AGAIN = 60.0  # seconds that nodes get to come back after the coordinator was away
+
+
+def federated(settings: Experiment) -> Experiment:
+    """The experiment as a federation runs it: each client is tested where its data are."""
+    changes = {
+        "engine": settings.engine.model_copy(update={"kind": "flower"}),
+        "evaluation": settings.evaluation.model_copy(update={"together": False}),
+    }
+    return settings.model_copy(update=changes)
+
+
+def serve(
+    settings: Experiment,
+    folder: Path,
+    *,
+    host: str = "0.0.0.0",
+    port: int = 8000,
+    keys: Path | None = None,
+    watch: Watch | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Run:
+    """Wait for the nodes, run the experiment with them, and write the folder of a run.
+
+    If the folder exists, the run in it goes on from its last complete round. Without ``keys`` anybody may listen and
+    take part.
+    """
+    require()
+    settings = federated(settings)
+    before = _before(settings, folder) if folder.exists() else None
+    with Link(host, port, None if keys is None else ServerKeys(keys), settings.engine.limit_bytes, say) as link:
+        say(f"waiting for nodes on {host}:{link.port}")
+        data = {
+            "settings": settings.data.model_dump(mode="json", include={"split", "val", "seed"}),
+            "seed": settings.seed,
+            "validation": settings.carves_validation,
+        }
+        engine = Flower(
+            link, settings.name, settings.rounds, data, settings.engine.deadline, settings.engine.limit_bytes, say
+        )
+        wanted = settings.data.clients
+
+        def progress(names: list[str]) -> None:
+            say(f"{len(names)} of {wanted} nodes: {', '.join(names)}")
+
+        if before is None:
+            entries = engine.gather(wanted, progress, threading.Event().is_set)
+        else:
+            entries = before
+            engine.meet(entries, AGAIN, progress)
+        shop = Workshop(given=federation_of(entries), engine=engine)
+        notes = {"nodes": [asdict(entry) for entry in entries]}
+        if before is None:
+            done = run(settings, folder=folder, workshop=shop, watch=watch, notes=notes)
+        else:
+            done = resume(folder, workshop=shop, watch=watch)
+        engine.farewell()
+    return done
+
+
+def _before(settings: Experiment, folder: Path) -> list[Entry]:
+    """The nodes of the run in a folder, if it is this one and can go on."""
+    with Store(folder) as store:
+        nodes, values, finished = store.meta("nodes"), store.meta("experiment"), store.meta("finished")
+    if nodes is None:
+        raise UserError(f"{folder} is a simulation, not a federation: choose another name with --name")
+    if finished:
+        raise UserError(f"{folder} is finished: look at it with 'fedtailor show {folder}', or choose another --name")
+    known = experiment(values)
+    if _identity(known) != _identity(settings):
+        raise UserError(f"{folder} began with other settings: choose another name with --name")
+    return [Entry.read(node) for node in nodes]
+
+
+def _identity(settings: Experiment) -> dict[str, Any]:
+    return {key: value for key, value in settings.as_dict().items() if key not in ("engine", "compare", "pretrain")}
