@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from fedtailor.errors import UserError
+
 from .federation import Federation
 from .samples import Samples
 from .shares import Shares
-from fedtailor.errors import UserError
 
 COUNTS = ("train", "val", "test")
 

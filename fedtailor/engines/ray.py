@@ -34,6 +34,12 @@ ANSWER = 15.0  # seconds that a cluster has to answer
 PATIENCE = 60.0  # seconds to wait for a CPU while no worker has one
 LARGE = 100 * 1024  # bytes; Ray sends less along with a call
 
+QUIET = {  # no statistics are sent, no advice about other versions given, no failure told twice
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+}
+
 
 class Ray(Engine):
     """Workers of the cluster at ``address``, one per CPU unless said otherwise; without one, of a local Ray."""
@@ -51,7 +57,8 @@ class Ray(Engine):
         if self._federation is not job.federation:
             arrays = {name: np.ascontiguousarray(array) for name, array in job.federation.arrays().items()}
             self._arrays, self._federation = ray.put(arrays), job.federation
-        self._job = encode({**wire.job_header(job, job.federation.outline()), "path": sys.path})
+        more = {"path": sys.path, "versions": _versions()}
+        self._job = encode({**wire.job_header(job, job.federation.outline()), **more})
         for worker in self._pool:
             worker.start(self._job, self._arrays)
         self._fill_pool()
@@ -126,16 +133,8 @@ class Ray(Engine):
         if "refusal" in header:
             raise UserError(header["refusal"])
         self._stillborn, worker.pid = 0, header["pid"]
-        theirs, ours = header["versions"], _versions()
-        different = [f"{name} {theirs[name]} (here {ours[name]})" for name in ours if theirs[name] != ours[name]]
-        if theirs["fedtailor"] != ours["fedtailor"]:
-            raise UserError(f"a machine of the Ray cluster, {header['host']}, has {different[0]}: install the same")
-        if different:
-            warnings.warn(
-                f"{header['host']} of the Ray cluster has {', '.join(different)}: the last digits of results may "
-                "differ from run to run",
-                stacklevel=2,
-            )
+        if header["different"]:
+            warnings.warn(f"{header['different']}: the last digits of results may differ from run to run", stacklevel=2)
 
     def _replace(self, worker: "_Actor", error: Exception, again: deque[list[Task]], deaths: Counter[int]) -> None:
         message = worker.busy
@@ -185,12 +184,17 @@ class _Remote:
     def start(self, job: bytes, arrays: dict[str, np.ndarray]) -> bytes:
         header, _ = decode(job)
         sys.path += [place for place in header["path"] if place not in sys.path]  # a method beside the experiment
-        about = {"kind": "ready", "pid": os.getpid(), "host": socket.gethostname(), "versions": _versions()}
+        ours, theirs = header["versions"], _versions()
+        different = ", ".join(f"{name} {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name])
+        about = f"{socket.gethostname()} of the Ray cluster has {different}" if different else ""
+        answer = {"kind": "ready", "pid": os.getpid(), "different": about}
         try:
+            if ours["fedtailor"] != theirs["fedtailor"]:
+                raise UserError(f"{about}: install the same")
             self.worker = Worker(wire.job_from(header, Federation.from_arrays(arrays, header["federation"])))
         except UserError as refusal:
-            about["refusal"] = str(refusal)
-        return encode(about)
+            answer["refusal"] = str(refusal)
+        return encode(answer)
 
     def execute(self, header: bytes, *blobs: bytes) -> bytes:
         tasks = wire.tasks_from(decode(header)[0], list(blobs))
@@ -240,7 +244,7 @@ def _connect(address: str, cpus: int) -> bool:
     """Join a cluster or begin a local one, quietly; whether it is ours to leave."""
     if ray.is_initialized():
         return False
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
+    os.environ.update(QUIET)
     # Ray would tell of a worker that died on stdout, where a document of ours may be going.
     ray._private.worker._worker_logs_enabled = False
     target = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from fedtailor.data.roster import Entry
 from fedtailor.engines import Engine, Job, Result, Task
 from fedtailor.engines.wire import job_header, results_from, task_message
 from fedtailor.errors import UserError
 from fedtailor.flower.link import Link, Reply
-from fedtailor.data.roster import Entry
 from fedtailor.framing import decode, encode
 from fedtailor.learning import Score
 from fedtailor.methods import AgentMethod
@@ -58,12 +58,10 @@ class Flower(Engine):
 
     # Who is there
 
-    def gather(self, clients: int, progress: Callable[[list[str]], None], stop: Callable[[], bool]) -> list[Entry]:
+    def gather(self, clients: int, progress: Callable[[list[str]], None]) -> list[Entry]:
         """Wait until so many nodes have described themselves; the order of their names gives the ids."""
         shown: list[str] = []
         while len(self._seen) < clients:
-            if stop():
-                raise KeyboardInterrupt
             self._look()
             self._collect()
             if sorted(self._seen) != shown:

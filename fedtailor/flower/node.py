@@ -15,11 +15,11 @@ from fedtailor.data import DataSettings, Federation, Samples
 from fedtailor.data.federation import one_client
 from fedtailor.data.folder import client_of_arrays
 from fedtailor.data.folder import one_client as read_client
+from fedtailor.data.roster import Entry
 from fedtailor.engines import Job, Result, Task
 from fedtailor.engines.wire import job_from, result_message, tasks_from
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
-from fedtailor.data.roster import Entry
 from fedtailor.flower.states import States
 from fedtailor.framing import Closed, decode, encode, receive, send
 from fedtailor.methods import Payload, catalogue

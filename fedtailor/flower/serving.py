@@ -1,17 +1,16 @@
 """Run an experiment as a federation: the coordinator."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedtailor.data.roster import Entry, federation_of
 from fedtailor.errors import UserError
 from fedtailor.flower.engine import Flower
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.link import Link
 from fedtailor.flower.programs import require
-from fedtailor.data.roster import Entry, federation_of
 from fedtailor.runs import Run, resume, run
 from fedtailor.runs.running import Workshop
 from fedtailor.runs.settings import Experiment, experiment
@@ -47,39 +46,51 @@ def serve(
     """
     require()
     settings = federated(settings)
-    before = _before(settings, folder) if folder.exists() else None
-    with Link(host, port, None if keys is None else ServerKeys(keys), settings.engine.limit_bytes, say) as link:
+    _before(settings, folder)  # refuses before anything is started
+    held = None if keys is None else ServerKeys(keys)
+    with Link(host, port, held, settings.engine.limit_bytes, say) as link:
         say(f"waiting for nodes on {host}:{link.port}")
-        data = {
-            "settings": settings.data.model_dump(mode="json", include={"split", "val", "seed"}),
-            "seed": settings.seed,
-            "validation": settings.carves_validation,
-        }
-        engine = Flower(
-            link, settings.name, settings.rounds, data, settings.engine.deadline, settings.engine.limit_bytes, say
-        )
-        wanted = settings.data.clients
+        return serve_on(link, settings, folder, watch, say)
 
-        def progress(names: list[str]) -> None:
-            say(f"{len(names)} of {wanted} nodes: {', '.join(names)}")
 
-        if before is None:
-            entries = engine.gather(wanted, progress, threading.Event().is_set)
-        else:
-            entries = before
-            engine.meet(entries, AGAIN, progress)
-        shop = Workshop(given=federation_of(entries), engine=engine)
-        notes = {"nodes": [asdict(entry) for entry in entries]}
-        if before is None:
-            done = run(settings, folder=folder, workshop=shop, watch=watch, notes=notes)
-        else:
-            done = resume(folder, workshop=shop, watch=watch)
-        engine.farewell()
+def serve_on(
+    link: Link,
+    settings: Experiment,
+    folder: Path,
+    watch: Watch | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Run:
+    """One run of those that a link may serve, one after the other."""
+    settings = federated(settings)
+    before = _before(settings, folder)
+    data = {
+        "settings": settings.data.model_dump(mode="json", include={"split", "val", "seed"}),
+        "seed": settings.seed,
+        "validation": settings.carves_validation,
+    }
+    limit = settings.engine.limit_bytes
+    engine = Flower(link, settings.name, settings.rounds, data, settings.engine.deadline, limit, say)
+    wanted = settings.data.clients
+
+    def progress(names: list[str]) -> None:
+        say(f"{len(names)} of {wanted} nodes: {', '.join(names)}")
+
+    if before:
+        engine.meet(before, AGAIN, progress)
+    entries = before or engine.gather(wanted, progress)
+    shop = Workshop(given=federation_of(entries), engine=engine)
+    if before:
+        done = resume(folder, workshop=shop, watch=watch, engine=settings.engine.model_dump())
+    else:
+        done = run(settings, folder=folder, workshop=shop, watch=watch, notes={"nodes": [asdict(e) for e in entries]})
+    engine.farewell()
     return done
 
 
 def _before(settings: Experiment, folder: Path) -> list[Entry]:
-    """The nodes of the run in a folder, if it is this one and can go on."""
+    """The nodes of the run in a folder, if it is this one and can go on; none if there is no folder."""
+    if not folder.exists():
+        return []
     with Store(folder) as store:
         nodes, values, finished = store.meta("nodes"), store.meta("experiment"), store.meta("finished")
     if nodes is None:

@@ -1,5 +1,6 @@
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 import torch
@@ -73,14 +74,16 @@ class APPLE(Method):
         state["peers"] = {**state.get("peers", {}), **downloaded}
         state["now"] = {"initial": initial, "shares": sizes / sizes.sum(), "downloaded": list(downloaded)}
         client.load(state["core"])
-        client.load(_Mixture(client).personal)
+        state["now"]["mixture"] = mixture = _Mixture(client)  # for this task: `upload` takes it out again
+        client.load(mixture.personal)
 
     def fit(self, client: Client) -> None:
-        mixture = _Mixture(client)
+        mixture: _Mixture = client.state["now"]["mixture"]
         pull = self.mu * self._lambda(client)
         client.load(client.state["core"])
-        client.train(step=lambda batch: mixture.step(batch, self.relation_lr, pull))
-        client.state["core"] = select(client.weights(), client.shared)
+        with mixture.training():
+            client.train(step=lambda batch: mixture.step(batch, self.relation_lr, pull))
+            client.state["core"] = select(client.weights(), client.shared)
         client.state["relation"] = mixture.relation.cpu()
         client.load(mixture.personal)
         if self.M is None:
@@ -129,7 +132,8 @@ class _Mixture:
 
     def __init__(self, client: Client):
         state, now = client.state, client.state["now"]
-        trained = {n: p.detach() for n, p in client.network.parameters().items() if p.requires_grad}
+        self._parameters = {n: p for n, p in client.network.parameters().items() if p.requires_grad}
+        trained = {name: parameter.detach() for name, parameter in self._parameters.items()}
         device = next(iter(trained.values())).device
         self.relation: Tensor = state["relation"].to(device)  # p  (clients,)
         self.shares: Tensor = now["shares"].to(device)  # p0  (clients,)
@@ -146,19 +150,31 @@ class _Mixture:
         for row, model in zip(self.models, models, strict=True):
             for name, piece in _pieces(row, trained).items():
                 piece.copy_(model[name])
-        self._core = list(_pieces(self.models[0], trained).values())
+        self._core = _pieces(self.models[0], trained)
         self._slope, self._mixed = torch.empty(2, size, device=device)
         self._slopes = list(_pieces(self._slope, trained).values())
         self.personal = _pieces(self._mixed, trained)
         self._mix()
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """The network's parameters are the first row of the matrix meanwhile: a step need not copy them there."""
+        before = {name: parameter.data for name, parameter in self._parameters.items()}
+        for name, parameter in self._parameters.items():
+            parameter.data = self._core[name].copy_(parameter.data)
+        try:
+            yield
+        finally:
+            for name, parameter in self._parameters.items():
+                parameter.data = before[name]
 
     def step(self, batch: Batch, lr: float, pull: float) -> Tensor:
         """Move the core model, which is in the network, by the run's optimiser and p by its own rate."""
         loss, gradients = batch.gradient(at=self.personal)
         torch._foreach_copy_(self._slopes, gradients)
         by_relation = (self.models @ self._slope)[self.rows]  # <g, w_j>  (clients,)
-        batch.apply(list(torch._foreach_mul(gradients, float(self.relation[self.own]))))
-        torch._foreach_copy_(self._core, [parameter.detach() for parameter in batch.parameters.values()])
+        self._slope.mul_(float(self.relation[self.own]))
+        batch.apply(self._slopes)
         self.relation = self.relation - lr * (by_relation + pull * (self.relation - self.shares))
         self._mix()
         return loss

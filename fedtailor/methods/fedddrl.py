@@ -24,7 +24,7 @@ class FedDdrl(AgentMethod):
     """FedAvg whose clients train one epoch and are then stopped, or go on for a chosen time (Wong et al., 2023).
 
     Exchanged: the model down, the loss and time of an epoch of probing up; then, to those who go on, a number of epochs
-    down, the model up; the new global model down once more, its accuracy up.
+    down, the model up; the new global model down to all once more, its accuracy up.
     Client k: one epoch; if it goes on, E_k - 1 more.
     Server: state s_k = loss and time of the probing, time of a transfer, n_k; two agents with Q(s, a) = sum_k q(s_k,
     a_k) choose for every client whether it is terminated and whether E_k is smaller than, equal to or larger than E;
@@ -45,7 +45,8 @@ class FedDdrl(AgentMethod):
         limits=("warmup of all rounds: FedAvg, whose first epoch is a task of its own",),
         deviations=(
             "Balanced-MixUp, with which the paper changes the training data, is left out: it fits any method",
-            "accuracy is that of validation data, pooled over the clients that went on, before and after",
+            "accuracy is that of validation data, pooled over all clients that probed, before and after: the server has "
+            "no test data, and that of those who went on alone would be best if it were one client",
             "the gain is that of the accuracy itself, and the time is relative to FedAvg's round: the slowest client's "
             "E epochs",
             "without a policy, the first rounds of a run are FedAvg's; the paper trains the agents before",
@@ -150,7 +151,7 @@ class FedDdrl(AgentMethod):
     def finish(self, server: Server, replies: Replies) -> Steps:
         opened = server.state.pop("open")
         super().finish(server, replies)
-        judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
+        judged: Replies = yield Ask("judge", dict.fromkeys(opened["before"], Payload({"model": server.weights})))
         after = [[reply.number(name) for name in ("correct", "validation")] for reply in judged.values()]
         gain = _accuracy(after) - _accuracy([opened["before"][k] for k in judged])
         # what a round of FedAvg takes: its slowest client's E epochs

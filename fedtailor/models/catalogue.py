@@ -28,6 +28,7 @@ class Entry:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     kinds: tuple[str, ...] = ("image",)
     smallest: int = 1  # shorter side of an image in pixels
+    others: tuple[Inputs, ...] = ()  # for which `fedtailor models` shows it besides
 
     def build(self, inputs: Inputs, arguments: Mapping[str, Any]) -> nn.Sequential:
         """The network for these inputs; `arguments` replace those of the entry."""
@@ -147,7 +148,8 @@ AG_NEWS = Inputs((128,), 4, vocabulary=20_000)
 def _size(name: str, text: str, channels: tuple[int, ...], hidden: int) -> Entry:
     widths = "-".join(map(str, channels))
     description = f"HAPFL's {text}: 3x3 convolutions {widths}, linear {hidden}, for images of any size"
-    return Entry(name, description, padded_cnn, CIFAR10, {"channels": channels, "hidden": hidden}, smallest=8)
+    arguments = {"channels": channels, "hidden": hidden}
+    return Entry(name, description, padded_cnn, CIFAR10, arguments, smallest=8, others=(MNIST,))
 
 
 _ENTRIES = (

@@ -30,12 +30,12 @@ class Card:
 
 
 def cards() -> list[Card]:
-    """All networks of the catalogue, each at the inputs that are typical for it."""
+    """All networks of the catalogue, each at its typical inputs; a size family also at those of other data."""
     made = []
     for name, entry in CATALOGUE.items():
-        network = build(ModelSettings(name=name), entry.typical, seed=0)
-        flops = count_flops(network, entry.typical)
-        made.append(Card(name, entry.description, entry.typical, network.size, flops))
+        for inputs in (*entry.others, entry.typical):
+            network = build(ModelSettings(name=name), inputs, seed=0)
+            made.append(Card(name, entry.description, inputs, network.size, count_flops(network, inputs)))
     return made
 
 

@@ -26,6 +26,7 @@ STEPS: dict[str, dict[str, Any]] = {  # each adds to the one before
     "warm": {"warm": 400},
 }
 FIXED: dict[str, dict[str, Any]] = {  # nothing to learn
+    "untrained": {"learn": "never", "warm": 0},
     "imitation": {"learn": "never"},  # the warm start alone
     "search": {"by": "search"},
     "even": {"adapts": "neither"},

@@ -66,7 +66,7 @@ def test_hand_fedddrl(tmp_path: Path) -> None:
         up, down = 32 + (4 + 16) + 16, 4 + len("epochs3") + 4
         assert [(row["bytes_up"], row["bytes_down"]) for row in done.rounds()] == [
             (2 * up, 2 * down),
-            (32 + up, 4 + down),
+            (32 + 16 + up, 4 + 4 + down),
         ]
 
 
@@ -77,7 +77,7 @@ def test_a_stopped_client_uploads_nothing_and_takes_no_more_time(tmp_path: Path)
     with run(DIGITS, folder=tmp_path / "run", scripts={STOP: stop}) as done:
         tasks = [row for row in done.tasks() if row["round"] == 1]
         uploads = {row["client"]: row["bytes_up"] for row in tasks}
-        assert uploads[1] == uploads[2] == 32
+        assert uploads[1] == uploads[2] == 32 + 16
         assert min(uploads[k] for k in (0, 3, 4, 5)) > 2000
         assert {row["client"] for row in done.scores("held", 4)} == {0, 3, 4, 5}
 

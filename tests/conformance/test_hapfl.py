@@ -371,6 +371,32 @@ def test_times_are_those_of_the_assessment_and_of_the_training_of_both_models(tm
             assert total[k] == pytest.approx(row["assessment"] + row["training"])
 
 
+def test_a_late_client_is_left_out_and_stays_as_it_was(tmp_path: Path) -> None:
+    """The deadline lies between the training of the slowest client and of all others, whom the rewards are about."""
+    settings = {**changed(DIGITS, adapts="neither", sizes=["problem:Normalised"]), "participation": {}}
+    settings["model"] = {"name": "linear", "running_statistics": "local"}
+    settings["devices"] = {**DIGITS["devices"], "noise": 0, "latency": 0, "down": 1e6, "up": 1e6}
+    with run(settings, folder=tmp_path / "one") as done:
+        training = {row["client"]: row["training"] for row in done.server_state()["timeline"]["latest"]}
+    *_, other, slow = sorted(training, key=training.__getitem__)
+    deadline = (training[other] + training[slow]) / 2
+    settings["devices"] |= {"deadline": deadline}
+    with run(settings, folder=tmp_path / "two") as done:
+        events = [(event["round"], event["client"]) for event in done.events()]
+        assert events == [(1, slow), (2, slow), (3, slow)]
+        kept = {k for k in range(6) if done._store.state("client", k) is not None}
+        assert kept == set(range(6)) - {slow}
+        assert {row["client"] for row in done.server_state()["timeline"]["latest"]} == kept
+    # as in a federation in which it fails before it has begun
+    lines = [f"{k},{0.9999999 if k == slow else 0}" for k in range(6)]
+    (tmp_path / "devices.csv").write_text("\n".join(["client,failure", *lines]), encoding="utf-8")
+    settings["devices"] = {"profiles": {"kind": "csv", "file": str(tmp_path / "devices.csv")}}
+    with run(settings, folder=tmp_path / "three") as third, Run(tmp_path / "two") as second:
+        for name in ("model", "sizes"):
+            found, wanted = second.server_state()[name], third.server_state()[name]
+            assert str(found) == str(wanted)
+
+
 def test_without_devices_it_warns_and_runs(tmp_path: Path) -> None:
     class Listen(Watch):
         heard: list[str] = []

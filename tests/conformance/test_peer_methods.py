@@ -513,7 +513,7 @@ class Products(TorchDispatchMode):
 
 
 def test_the_arithmetic_that_apple_declares_is_that_which_it_does(tmp_path: Path) -> None:
-    """Two products with all models in every step; a client also mixes when it receives and when it begins to train."""
+    """Two products with all models in every step; a client also mixes when it receives."""
     with Products() as counted:
         run = digits(
             make("apple"), tmp_path / "run", rounds=2, participation={}, evaluation={"every": 0, "final": False}
@@ -521,8 +521,8 @@ def test_the_arithmetic_that_apple_declares_is_that_which_it_does(tmp_path: Path
     with run:
         size = build(run.experiment.model, inputs_of(run.federation().samples), 0).size
         steps = {r: run._store.rows(f"SELECT SUM(steps) AS n FROM tasks WHERE round = {r}")[0]["n"] for r in (1, 2)}
-    first = 2 * (2 * steps[1] + 2 * 6)  # only its own and the initial model are known
-    second = 6 * (2 * steps[2] + 2 * 6)
+    first = 2 * (2 * steps[1] + 6)  # only its own and the initial model are known
+    second = 6 * (2 * steps[2] + 6)
     assert counted.entries == size * (first + second)
     own = steps[2]  # p_ii g
     assert make("apple").arithmetic(steps[2], clients=6) == 6 * 2 * steps[2] + own

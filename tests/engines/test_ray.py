@@ -28,7 +28,6 @@ from fedtailor.models import ModelSettings
 from fedtailor.runs import Watch, Workshop
 from fedtailor.runs.store import Store
 
-
 # Ray leaves files and processes of its own to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -143,13 +142,13 @@ def test_a_method_that_workers_cannot_find_is_refused(engine: ray_engine.Ray, mo
 
 def test_machines_with_another_version_are_refused(engine: ray_engine.Ray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_engine, "__version__", "0.0.0")
-    with pytest.raises(UserError, match=r"fedtailor .* \(here 0\.0\.0\): install the same"):
+    with pytest.raises(UserError, match=r"has fedtailor .*, not 0\.0\.0: install the same"):
         engine.start(job())
 
 
 def test_machines_with_other_numerics_are_told_of(engine: ray_engine.Ray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_engine.np, "__version__", "0.1")
-    with pytest.warns(UserWarning, match=r"numpy .* \(here 0\.1\)"):
+    with pytest.warns(UserWarning, match=r"has numpy .*, not 0\.1: the last digits"):
         engine.start(job())
 
 

@@ -1,6 +1,6 @@
 """A program that runs or resumes an experiment and can kill itself at a chosen event.
 
-``python killable.py FOLDER ENGINE DIE_AT [devices]``: events are writes to the database and batches of tasks; the
+``python killable.py FOLDER ENGINE DIE_AT [devices | sizes]``: events are writes to the database and batches of tasks; the
 DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin.
 """
 
@@ -23,9 +23,18 @@ EXPERIMENT = {
     "method": {"name": "fedper"},
 }
 
-
-DEVICES = {
-    "devices": {"deadline": 0.2, "speed": 0.01, "failure": 0.1, "availability": {"kind": "daily", "day": 2.0}},
+CHANGES: dict[str, dict[str, Any]] = {
+    "": {},
+    "devices": {
+        "devices": {"deadline": 0.2, "speed": 0.01, "failure": 0.1, "availability": {"kind": "daily", "day": 2.0}},
+    },
+    "sizes": {  # models of two sizes, two agents that learn, running statistics that stay with the clients
+        "rounds": 12,
+        "validation": True,
+        "model": {"name": "linear", "running_statistics": "local"},
+        "devices": {"speed": 0.001, "profiles": {"kind": "uniform", "spread": 10}},
+        "method": {"name": "hapfl", "sizes": ["linear", {"name": "mlp", "arguments": {"hidden": 80}}], "buffer": 3},
+    },
 }
 
 
@@ -54,16 +63,16 @@ def die_at(count: int) -> None:
         setattr(owner, name, wrapped)
 
 
-def main(folder: Path, engine: str, count: int, devices: bool = False) -> None:
+def main(folder: Path, engine: str, count: int, change: str = "") -> None:
     if count:
         die_at(count)
     where = {"kind": engine, **({"workers": 2} if engine == "processes" else {})}
     if folder.exists():
         fedtailor.resume(folder, engine=where, watch=Going()).close()
     else:
-        values = {**EXPERIMENT, **(DEVICES if devices else {}), "engine": where}
+        values = {**EXPERIMENT, **CHANGES[change], "engine": where}
         fedtailor.run(values, folder=folder, watch=Going()).close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:] == ["devices"])
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -47,15 +47,29 @@ def test_killed_in_the_middle_of_writing_and_training(undisturbed: Path, tmp_pat
 def test_killed_with_devices(tmp_path: Path) -> None:
     """Three kills; the clock goes on where the last complete round left it."""
     folder, stream = tmp_path / "run", random.Random(5)
-    main(tmp_path / "undisturbed", "inline", 0, devices=True)
+    main(tmp_path / "undisturbed", "inline", 0, "devices")
     for _ in range(3):
         with start(folder, "inline", stream.randrange(30, 90), "devices") as process:
             assert process.wait() == -signal.SIGKILL
-    main(folder, "inline", 0, devices=True)
+    main(folder, "inline", 0, "devices")
     assert_same(tmp_path / "undisturbed", folder)
     found = fingerprint(folder)
     assert len(found["clock"]) == 40
     assert any(event["detail"].startswith("late: ") for event in found["events"])
+
+
+def test_killed_with_models_of_several_sizes(tmp_path: Path) -> None:
+    """Three kills while two agents learn; every size's model, the buffers and the timeline are where they were."""
+    folder, stream = tmp_path / "run", random.Random(9)
+    main(tmp_path / "undisturbed", "inline", 0, "sizes")
+    for _ in range(3):
+        with start(folder, "inline", stream.randrange(40, 110), "sizes") as process:
+            assert process.wait() == -signal.SIGKILL
+    with Run(folder) as run:
+        assert 0 < run.rounds_done < 12
+    main(folder, "inline", 0, "sizes")
+    assert_same(tmp_path / "undisturbed", folder)
+    assert fingerprint(folder)["decisions"]
 
 
 def test_killed_at_random_times_with_worker_processes(undisturbed: Path, tmp_path: Path) -> None:

@@ -243,6 +243,15 @@ def test_cards_describe_every_entry() -> None:
     assert listed["cnn"].parameters == 878_538
 
 
+def test_the_sizes_are_listed_for_mnist_and_for_cifar10() -> None:
+    """Lite at 1x28x28: 9 * 8 * 28^2 + 72 * 16 * 14^2 + 784 * 32 + 32 * 10 multiply-adds."""
+    listed = {(card.name, card.inputs.shape): card for card in cards()}
+    for name in ("lite", "small", "medium", "large"):
+        assert listed[name, MNIST.shape].flops < listed[name, CIFAR10.shape].flops
+        assert listed[name, MNIST.shape].parameters < listed[name, CIFAR10.shape].parameters
+    assert listed["lite", MNIST.shape].flops == 9 * 8 * 28**2 + 72 * 16 * 14**2 + 784 * 32 + 32 * 10
+
+
 @pytest.mark.parametrize(
     ("name", "inputs", "arguments", "says"),
     [

@@ -28,12 +28,16 @@ def drawings(run: Run) -> dict[str, Drawing]:
 
 def timeline(run: Run) -> "Figure":
     """What every client does in the first and in the latest round: assessment, training, waiting."""
-    state = run.server_state()
-    rounds = {"first round": state["timeline"]["first"], "latest round": state["timeline"]["latest"]}
+    kept = run.server_state()["timeline"]
+    return rounds(run, {"first round": kept["first"], "latest round": kept["latest"]})
+
+
+def rounds(run: Run, rounds: dict[str, list[dict[str, Any]]]) -> "Figure":
+    """What every client does in these two rounds of the run, or of others with the same model sizes."""
     most = max(len(rows) for rows in rounds.values())
     figure = new_figure(9, 1.6 + 0.6 * max(4, min(most, NAMED)))
     panels = figure.subplots(2, 1, sharex=True)
-    names = list(state["flops"])
+    names = list(run.server_state()["flops"])
     for axes, (what, rows) in zip(panels, rounds.items(), strict=True):
         _draw_round(axes, rows, names)
         axes.set_title(f"{what}: {_spread(rows)}", loc="left", fontsize=9, color=GREY)

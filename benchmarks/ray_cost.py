@@ -1,0 +1,157 @@
+"""What the Ray engine costs beside the training itself: the constants of the cost model in docs/ray.md.
+
+One worker of a local Ray is given fit tasks of clients with a handful of samples. What a task takes beyond the time
+that the worker itself measured is the way there and back: of a call (a network of 15 kB), of a megabyte up (a network
+of 4 MB whose payload all clients share) and of a megabyte down (each client with a payload of its own). The same on the
+processes engine, for comparison. Then 100 MB of data are placed, and what the model predicts for two workers is
+compared with what they take. Example: ``python benchmarks/ray_cost.py``. Prints one JSON document.
+"""
+
+import dataclasses
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedtailor.data import DataSettings, Federation, build
+from fedtailor.engines import Engine, Job, Processes, Task, cores
+from fedtailor.engines.ray import Ray
+from fedtailor.engines.wire import result_message, task_message
+from fedtailor.engines.worker import Worker
+from fedtailor.framing import encode
+from fedtailor.learning import TrainingSettings
+from fedtailor.methods import Moment, Payload, find
+from fedtailor.models import ModelSettings
+from fedtailor.runs.running import environment
+
+CLIENTS = 40
+TIMES = 5
+SMALL, LARGE = [32], [15_000]  # widths of the hidden layer
+
+
+def job_of(hidden: list[int], federation: Federation) -> Job:
+    model = ModelSettings(name="mlp", arguments={"hidden": hidden})
+    return Job(find("fedavg")(), model, TrainingSettings(epochs=1, lr=0.01), 0, federation)
+
+
+def tasks_of(job: Job, shared: bool, count: int = CLIENTS) -> list[Task]:
+    payload = Payload({"model": Worker(job).initial}).pack()
+    own = [payload if shared else bytes(bytearray(payload)) for _ in range(count)]
+    return [Task("fit", i, Moment(0, round=1, rounds=1), i % CLIENTS, own[i]) for i in range(count)]
+
+
+def overhead(engine: Engine, job: Job, shared: bool) -> dict[str, float]:
+    """Of a task: milliseconds on the way, milliseconds of the coordinator's processor, bytes down and up."""
+    tasks = tasks_of(job, shared)
+    engine.start(job)
+    list(engine.run(tasks[:4]))
+    found = []
+    for _ in range(TIMES):
+        begin, busy = time.perf_counter(), time.process_time()
+        results = list(engine.run(tasks))
+        wall, busy = time.perf_counter() - begin, time.process_time() - busy
+        found.append(((wall - sum(result.seconds for result in results)) / CLIENTS, busy / CLIENTS))
+    return {
+        "way_ms": 1e3 * statistics.median(way for way, _ in found),
+        "coordinator_ms": 1e3 * statistics.median(busy for _, busy in found),
+        "bytes_down": len(encode(*task_message(tasks[:1]))),
+        "bytes_up": len(encode(*result_message(results[:1]))),
+    }
+
+
+def constants(engine: Engine, federation: Federation) -> dict[str, Any]:
+    small = overhead(engine, job_of(SMALL, federation), shared=True)
+    large = overhead(engine, job_of(LARGE, federation), shared=True)
+    own = overhead(engine, job_of(LARGE, federation), shared=False)
+    return {
+        "ms_per_call": round(small["way_ms"], 2),
+        "ms_per_MB_up": round((large["way_ms"] - small["way_ms"]) / (large["bytes_up"] / 1e6), 2),
+        "ms_per_MB_down": round((own["way_ms"] - large["way_ms"]) / (own["bytes_down"] / 1e6), 2),
+        "coordinator_ms_per_task": round(small["coordinator_ms"], 2),
+        "coordinator_ms_per_task_of_4_MB": round(large["coordinator_ms"], 2),
+        "bytes_of_a_task": [small["bytes_down"], small["bytes_up"]],
+        "bytes_of_a_task_of_4_MB": [large["bytes_down"], large["bytes_up"]],
+    }
+
+
+def placing(engine: Ray, federation: Federation) -> dict[str, Any]:
+    """Placing 100 MB of data, and what a worker's own memory grows by when it gets them."""
+    count = 100_000_000 // federation.samples.x[0].nbytes
+    rows = np.resize(np.arange(len(federation.samples)), count)
+    samples = dataclasses.replace(federation.samples.take(rows))
+    large = dataclasses.replace(federation, samples=samples)
+    engine.start(job_of(SMALL, federation))
+    list(engine.run(tasks_of(job_of(SMALL, federation), True, 4)))
+    before = own_memory(engine._pool[0].pid)
+    begin = time.perf_counter()
+    engine.start(job_of(SMALL, large))
+    seconds = time.perf_counter() - begin
+    list(engine.run(tasks_of(job_of(SMALL, large), True, 4)))
+    grown = own_memory(engine._pool[0].pid) - before
+    megabytes = sum(array.nbytes for array in large.arrays().values()) / 1e6
+    return {"ms_per_MB_placed": round(1e3 * seconds / megabytes, 2), "placed_MB": round(megabytes), "worker_grew_MB": grown}
+
+
+def own_memory(pid: int) -> int:
+    """Megabytes that no other process shares."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return round(int(line.split()[1]) / 1e3)
+    raise RuntimeError(f"no memory of {pid}")
+
+
+def prediction(found: dict[str, Any], federation: Federation, workers: int) -> dict[str, Any]:
+    """A cohort of 200 on several workers: measured, and as the cost model has it from one worker's constants."""
+    count, job = 200, job_of(SMALL, federation)
+    tasks = tasks_of(job, True, count)
+    with Ray(workers) as engine:
+        engine.start(job)
+        while any(worker.answer is not None for worker in engine._pool):
+            list(engine.run(tasks[: 2 * workers]))
+        walls, works = [], []
+        for _ in range(TIMES):
+            begin = time.perf_counter()
+            results = list(engine.run(tasks))
+            walls.append(time.perf_counter() - begin)
+            works.append(statistics.fmean(result.seconds for result in results))
+    task = statistics.median(works)
+    predicted = max(
+        count / workers * (task + found["ms_per_call"] / 1e3), count * found["coordinator_ms_per_task"] / 1e3
+    )
+    return {
+        "cohort": count,
+        "workers": workers,
+        "ms_per_task": round(1e3 * task, 2),
+        "seconds": round(statistics.median(walls), 3),
+        "predicted": round(predicted, 3),
+    }
+
+
+def measure() -> dict[str, Any]:
+    federation = build(DataSettings.model_validate({"clients": CLIENTS, "samples": 400, "partition": "iid"}), 0)
+    begin = time.perf_counter()
+    with Ray(1) as engine:
+        opened = time.perf_counter()
+        engine.start(job_of(SMALL, federation))
+        ready = time.perf_counter()
+        found = constants(engine, federation)
+        placed = placing(engine, federation)
+    with Processes(1) as other:
+        beside = constants(other, federation)
+    return {
+        **found,
+        **placed,
+        "start_seconds": {"local Ray": round(opened - begin, 1), "first worker": round(ready - opened, 1)},
+        "processes": beside,
+        "model": prediction(found, federation, cores()),
+        "clients": CLIENTS,
+        "times": TIMES,
+        "environment": environment(),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(), indent=2))

@@ -1,0 +1,145 @@
+"""A real federation for tests: a coordinator in this process or another, nodes in processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedtailor.data.folder import write_clients
+from fedtailor.flower import keys
+from fedtailor.runs import Experiment, Run, Workshop, experiment, run
+from fedtailor.runs.store import Store
+
+HOST = "127.0.0.1"
+
+
+def settings(method: "str | dict[str, Any]" = "fedavg", **more: Any) -> Experiment:
+    """Four clients with digits, three rounds."""
+    values: dict[str, Any] = {
+        "name": "federation",
+        "rounds": 3,
+        "data": {"source": "digits", "clients": 4, "samples": 400},
+        "training": {"epochs": 1, "batch_size": 16},
+        "validation": True,
+        "method": {"name": method} if isinstance(method, str) else method,
+        "evaluation": {"every": 3},
+        "engine": {"kind": "inline", "deadline": 120.0},
+    }
+    for key, value in more.items():
+        values[key] = {**values[key], **value} if isinstance(value, dict) and key in values else value
+    return experiment(values)
+
+
+def simulate(made: Experiment, folder: Path) -> Run:
+    """The same run in one process, with the tests of a federation: one client at a time."""
+    alone = made.model_copy(update={"evaluation": made.evaluation.model_copy(update={"together": False})})
+    return run(alone, folder=folder)
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """What must be the same bit for bit; not the clients' states, which stay with them, and no measured time."""
+    queries = {
+        "metrics": "SELECT * FROM metrics ORDER BY round, model",
+        "scores": "SELECT * FROM scores ORDER BY round, model, client",
+        "tasks": "SELECT round, client, steps, samples, loss, bytes_down, bytes_up FROM tasks ORDER BY 1, 2",
+        "decisions": "SELECT round, name, observation, action, reward FROM decisions ORDER BY id",
+        "state": "SELECT scope, key, data FROM state WHERE scope <> 'client' ORDER BY scope, key",
+    }
+    with Store(folder) as store:
+        return {table: store.rows(query) for table, query in queries.items()}
+
+
+class Place:
+    """The files of a federation: keys and every client's data."""
+
+    def __init__(self, folder: Path, made: Experiment):
+        self.folder, self.nodes = folder, [f"client-{c}" for c in range(made.data.clients)]
+        self.keys = folder / "keys"
+        keys.init(self.keys, [HOST], self.nodes)
+        write_clients(Workshop().federation(made), folder / "clients")
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def fedtailor(self, *arguments: str, log: str, **environment: str) -> subprocess.Popen[bytes]:
+        """A command of ours, in a process group of its own."""
+        with (self.folder / log).open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "fedtailor", *arguments],
+                cwd=self.folder,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "300", **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._running.append(process)
+        return process
+
+    def join(self, node: str, port: int, *more: str, **environment: str) -> subprocess.Popen[bytes]:
+        return self.fedtailor(
+            *("join", "--coordinator", f"{HOST}:{port}", "--keys", f"keys/nodes/{node}"),
+            *("--data", f"clients/{node}.npz", "--state", f"state/{node}", *more),
+            log=f"{node}.log",
+            **environment,
+        )
+
+    def said(self, log: str) -> str:
+        file = self.folder / log
+        return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+
+    def close(self) -> None:
+        for process in self._running:
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask a process to end, then insist."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL for a process and everything it has started, as if the machine had lost its power."""
+    for child in [*descendants(process.pid), process.pid]:
+        try:
+            os.kill(child, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError):
+                continue
+            if parent == pid:
+                found += [int(entry.name), *descendants(int(entry.name))]
+    return found
+
+
+@contextmanager
+def place(folder: Path, made: Experiment) -> Iterator[Place]:
+    prepared = Place(folder, made)
+    try:
+        yield prepared
+    finally:
+        prepared.close()
+
+
+def wait_until(happened: Any, seconds: float, what: str) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, f"{what} did not happen within {seconds:g} s"
+        time.sleep(0.2)
