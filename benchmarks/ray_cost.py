@@ -1,10 +1,12 @@
 """What the Ray engine costs beside the training itself: the constants of the cost model in docs/ray.md.
 
 One worker of a local Ray is given fit tasks of clients with a handful of samples. What a task takes beyond the time
-that the worker itself measured is the way there and back: of a call (a network of 15 kB), of a megabyte up (a network
-of 4 MB whose payload all clients share) and of a megabyte down (each client with a payload of its own). The same on the
-processes engine, for comparison. Then 100 MB of data are placed, and what the model predicts for two workers is
-compared with what they take. Example: ``python benchmarks/ray_cost.py``. Prints one JSON document.
+that the worker itself measured is its way there and back: of a call (a network of 10 kB), of a megabyte up (a network
+of 4 MB whose payload all clients share) and of a megabyte down (each client with a payload of its own); and how busy
+the coordinator is with it. The processes engine, whose every task brings its payload, for comparison. Then 100 MB of
+data are placed, and what the model predicts for a cohort on all cores is compared with what it takes; there the
+coordinator and the workers share the cores, which the model does not know.
+Example: ``python benchmarks/ray_cost.py``. Prints one JSON document.
 """
 
 import dataclasses
@@ -26,10 +28,11 @@ from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Moment, Payload, find
 from fedtailor.models import ModelSettings
 from fedtailor.runs.running import environment
+from fedtailor.weights import nbytes
 
 CLIENTS = 40
-TIMES = 5
-SMALL, LARGE = [32], [15_000]  # widths of the hidden layer
+TIMES = 3
+SMALL, LARGE = [32], [13_300]  # widths of the hidden layer
 
 
 def job_of(hidden: list[int], federation: Federation) -> Job:
@@ -66,23 +69,32 @@ def constants(engine: Engine, federation: Federation) -> dict[str, Any]:
     small = overhead(engine, job_of(SMALL, federation), shared=True)
     large = overhead(engine, job_of(LARGE, federation), shared=True)
     own = overhead(engine, job_of(LARGE, federation), shared=False)
+    up, down = large["bytes_up"] / 1e6, own["bytes_down"] / 1e6
     return {
         "ms_per_call": round(small["way_ms"], 2),
-        "ms_per_MB_up": round((large["way_ms"] - small["way_ms"]) / (large["bytes_up"] / 1e6), 2),
-        "ms_per_MB_down": round((own["way_ms"] - large["way_ms"]) / (own["bytes_down"] / 1e6), 2),
-        "coordinator_ms_per_task": round(small["coordinator_ms"], 2),
-        "coordinator_ms_per_task_of_4_MB": round(large["coordinator_ms"], 2),
-        "bytes_of_a_task": [small["bytes_down"], small["bytes_up"]],
-        "bytes_of_a_task_of_4_MB": [large["bytes_down"], large["bytes_up"]],
+        "ms_per_MB_up": round((large["way_ms"] - small["way_ms"]) / up, 2),
+        "ms_per_MB_down": round((own["way_ms"] - large["way_ms"]) / down, 2),
+        "coordinator_ms_per_call": round(small["coordinator_ms"], 2),
+        "coordinator_ms_per_MB_up": round((large["coordinator_ms"] - small["coordinator_ms"]) / up, 2),
+        "bytes_beside_the_weights": small["bytes_down"] - weights_of(job_of(SMALL, federation)),
     }
+
+
+def beside(engine: Engine, federation: Federation) -> dict[str, Any]:
+    """The same tasks on another engine."""
+    ways = [overhead(engine, job_of(hidden, federation), shared=True)["way_ms"] for hidden in (SMALL, LARGE)]
+    return {"ms_per_call": round(ways[0], 2), "ms_of_a_task_of_4_MB": round(ways[1], 2)}
+
+
+def weights_of(job: Job) -> int:
+    return nbytes(Worker(job).initial)
 
 
 def placing(engine: Ray, federation: Federation) -> dict[str, Any]:
     """Placing 100 MB of data, and what a worker's own memory grows by when it gets them."""
     count = 100_000_000 // federation.samples.x[0].nbytes
     rows = np.resize(np.arange(len(federation.samples)), count)
-    samples = dataclasses.replace(federation.samples.take(rows))
-    large = dataclasses.replace(federation, samples=samples)
+    large = dataclasses.replace(federation, samples=federation.samples.take(rows))
     engine.start(job_of(SMALL, federation))
     list(engine.run(tasks_of(job_of(SMALL, federation), True, 4)))
     before = own_memory(engine._pool[0].pid)
@@ -92,7 +104,11 @@ def placing(engine: Ray, federation: Federation) -> dict[str, Any]:
     list(engine.run(tasks_of(job_of(SMALL, large), True, 4)))
     grown = own_memory(engine._pool[0].pid) - before
     megabytes = sum(array.nbytes for array in large.arrays().values()) / 1e6
-    return {"ms_per_MB_placed": round(1e3 * seconds / megabytes, 2), "placed_MB": round(megabytes), "worker_grew_MB": grown}
+    return {
+        "ms_per_MB_placed": round(1e3 * seconds / megabytes, 2),
+        "placed_MB": round(megabytes),
+        "worker_grew_MB": grown,
+    }
 
 
 def own_memory(pid: int) -> int:
@@ -119,7 +135,7 @@ def prediction(found: dict[str, Any], federation: Federation, workers: int) -> d
             works.append(statistics.fmean(result.seconds for result in results))
     task = statistics.median(works)
     predicted = max(
-        count / workers * (task + found["ms_per_call"] / 1e3), count * found["coordinator_ms_per_task"] / 1e3
+        count / workers * (task + found["ms_per_call"] / 1e3), count * found["coordinator_ms_per_call"] / 1e3
     )
     return {
         "cohort": count,
@@ -140,12 +156,12 @@ def measure() -> dict[str, Any]:
         found = constants(engine, federation)
         placed = placing(engine, federation)
     with Processes(1) as other:
-        beside = constants(other, federation)
+        processes = beside(other, federation)
     return {
         **found,
         **placed,
         "start_seconds": {"local Ray": round(opened - begin, 1), "first worker": round(ready - opened, 1)},
-        "processes": beside,
+        "processes": processes,
         "model": prediction(found, federation, cores()),
         "clients": CLIENTS,
         "times": TIMES,

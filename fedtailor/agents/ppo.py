@@ -128,10 +128,13 @@ class PPO:
         error = F.mse_loss(self._value(state, mask), batch["return"])
         self.critic_optimiser.step(self._gradients(error, self.critic.parameters))
 
-    def imitate(self, state: Tensor, mask: Tensor, action: Tensor) -> None:
+    def imitate(self, state: Tensor, mask: Tensor, action: Tensor, lr: float) -> None:
         """One step that makes these actions (batch, numbers) likelier in these states: a start from what is known."""
         loss = -self._log_prob(state, mask, action).mean()
-        self.actor_optimiser.step(self._gradients(loss, self._policy))
+        gradients = self._gradients(loss, self._policy)
+        usual, self.actor_optimiser.lr = self.actor_optimiser.lr, lr
+        self.actor_optimiser.step(gradients)
+        self.actor_optimiser.lr = usual
 
     def value(self, state: Tensor, mask: Tensor | None = None) -> float:
         """What the critic expects from a state on."""

@@ -14,11 +14,13 @@ import socket
 import ssl
 import sys
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 FLEET = "/v1/fleet/"
 IDLE = 120.0  # seconds that a connection may be silent
+LINGER = 2**26  # bytes that are read, and thrown away, of one who is refused
 PASSED = ("content-type", "accept", "accept-encoding", "user-agent")  # besides Flower's own, which begin as follows
 OWN = ("flwr-", "traceparent")
 
@@ -115,6 +117,7 @@ class Door(BaseHTTPRequestHandler):
         say(refused=self.client_address[0], reason=reason)
         self.close_connection = True
         self._answer(status, json.dumps({"message": f"refused: this node {reason}"}).encode(), "application/json")
+        self._let_finish()
 
     def _answer(self, status: int, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -124,6 +127,15 @@ class Door(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)
+
+    def _let_finish(self) -> None:
+        """Read on a little: who is cut off while it sends does not get to read why."""
+        length = self.headers.get("content-length", "")
+        left = min(int(length), LINGER) if length.isdigit() else 0
+        self.connection.settimeout(5.0)
+        with suppress(OSError):
+            while left > 0 and (data := self.rfile.read(min(left, 1 << 16))):
+                left -= len(data)
 
     def version_string(self) -> str:
         return "fedtailor"

@@ -3,10 +3,12 @@
 import fcntl
 import http.client
 import os
+import secrets
 import shutil
 import signal
 import socket
 import ssl
+import sys
 import tempfile
 import threading
 import time
@@ -146,8 +148,13 @@ class _Keeper(threading.Thread):
         """Run a SuperNode until it ends; why it did."""
         log = self.home / "supernode.log"
         log.unlink(missing_ok=True)
+        secret = self.home / "secret"
+        secret.touch(0o600)
+        secret.write_bytes(secrets.token_bytes(32))
+        port = programs.free_port()
         command = ["flower-supernode", "--superlink", f"{self.host}:{self.port}"]
-        command += ["--host", "127.0.0.1", "--port", str(programs.free_port())]
+        command += ["--host", "127.0.0.1", "--port", str(port)]
+        command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
         command += ["--node-config", f'socket="{self.socket}"']
         if self.keys is None:
             command.append("--insecure")
@@ -155,9 +162,12 @@ class _Keeper(threading.Thread):
             command += ["--root-certificates", str(self.keys.authority.resolve())]
             command += ["--auth-supernode-private-key", str(self.keys.key.resolve())]
         program = programs.Program(command, self.home, log)
-        connected = False
+        connected, executor = False, None
         try:
-            while not program.ended and not self.stop.is_set():
+            while not program.ended and not self.stop.is_set() and not (executor and executor.ended):
+                if executor is None and _open(port):
+                    own = [sys.executable, "-m", "fedtailor.flower.executor", f"127.0.0.1:{port}"]
+                    executor = programs.Program([*own, str(secret), str(os.getpid())], self.home, log)
                 if not connected and "SuperNode ID" in program.said(50):
                     connected = True
                     self.say(f"connected to {self.host}:{self.port}")
@@ -165,6 +175,16 @@ class _Keeper(threading.Thread):
             return program.said(20)
         finally:
             program.stop()
+            if executor is not None:
+                executor.stop()
+
+
+def _open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fedtailor.errors import UserError
 from fedtailor.flower import programs
@@ -117,6 +117,9 @@ class Link:
         if self._gateway is not None:
             self._gateway.kill()
             self._gateway.wait()
+            for stream in (self._gateway.stdin, self._gateway.stdout, self._gateway.stderr):
+                if stream is not None:
+                    stream.close()
         for program in reversed(self._programs):
             program.stop()
         shutil.rmtree(self.home, ignore_errors=True)
@@ -163,9 +166,9 @@ class Link:
         found: int = json.loads(first)["listening"]
         return found
 
-    def _listen(self, lines: Iterable[str]) -> None:
+    def _listen(self, lines: IO[str]) -> None:
         """Tell of refusals; the same one again and again is told once."""
-        for line in lines:
+        for line in iter(lines.readline, ""):
             facts = json.loads(line)
             sentence = f"refused {facts['refused']}: {facts['reason']}"
             if sentence != self._said:

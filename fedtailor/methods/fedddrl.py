@@ -45,8 +45,8 @@ class FedDdrl(AgentMethod):
         limits=("warmup of all rounds: FedAvg, whose first epoch is a task of its own",),
         deviations=(
             "Balanced-MixUp, with which the paper changes the training data, is left out: it fits any method",
-            "accuracy is that of validation data, pooled over all clients that probed, before and after: the server has "
-            "no test data, and that of those who went on alone would be best if it were one client",
+            "accuracy is that of validation data, pooled over all clients that probed, before and after: the server "
+            "has no test data",
             "the gain is that of the accuracy itself, and the time is relative to FedAvg's round: the slowest client's "
             "E epochs",
             "without a policy, the first rounds of a run are FedAvg's; the paper trains the agents before",
@@ -151,6 +151,7 @@ class FedDdrl(AgentMethod):
     def finish(self, server: Server, replies: Replies) -> Steps:
         opened = server.state.pop("open")
         super().finish(server, replies)
+        # by all clients: if those who went on judged alone, one of them alone would gain most
         judged: Replies = yield Ask("judge", dict.fromkeys(opened["before"], Payload({"model": server.weights})))
         after = [[reply.number(name) for name in ("correct", "validation")] for reply in judged.values()]
         gain = _accuracy(after) - _accuracy([opened["before"][k] for k in judged])

@@ -20,6 +20,7 @@ from fedtailor.weights import Weights, mean, select
 SIZE, INTENSITY = "size", "intensity"  # the names of the decisions
 AGENTS = {SIZE: "ppo1", INTENSITY: "ppo2"}  # and where in server.state their agents are
 IMITATED = 32  # allocations in a step of the warm start
+IMITATION_LR = 0.003  # of its first step; it falls to 0, for shares need to be precise
 WIDEST = 1000.0  # the largest ratio of two clients' times in them
 
 
@@ -60,7 +61,8 @@ class HAPFL(AgentMethod):
             "the accuracies in W are those of validation data",
             "the slots of the agents are in the order of the assessed times, so that they know no client ids",
             "the reward of PPO2 is in units of E epochs of the LiteModel on the fastest client",
-            "whole epochs: the shares of sigma are rounded down, the rest goes to the largest remainders",
+            "whole epochs: the shares of sigma are rounded down, the rest goes to the largest remainders, and "
+            "of equal ones to the fastest client's",
             "a decision is an episode of its own (discount 0), since allocations do not change the next cohort's times",
             "the networks of the agents and their passes over a buffer are not in the paper: they are usual ones",
         ),
@@ -322,17 +324,19 @@ class HAPFL(AgentMethod):
         slots, draws = server.largest_cohort, server.stream("warm start")
         ratios = [flops / server.state["lite"] for flops in server.state["flops"].values()]
         mask = torch.ones(IMITATED, slots, dtype=torch.bool)
-        for _ in range(self.warm):
+        for step in range(self.warm):
+            lr = IMITATION_LR * (1 - step / self.warm)
             spread = WIDEST ** torch.rand(IMITATED, 1, generator=draws)
             times = (spread ** torch.rand(IMITATED, slots, generator=draws)).sort(1).values
             times = times / times[:, :1]
             rows: list[list[float]] = times.tolist()
             sizes = [best_sizes(row, ratios) for row in rows]
-            server.state["ppo1"].imitate(self._seen(times[..., None]), mask, torch.tensor(sizes, dtype=torch.float))
+            wanted = torch.tensor(sizes, dtype=torch.float)
+            server.state["ppo1"].imitate(self._seen(times[..., None]), mask, wanted, lr)
             loads = times * torch.tensor(ratios)[torch.tensor(sizes)]
             total = max(1, server.training.epochs) * slots
             shares = torch.tensor([even_shares(row, total) for row in loads.tolist()])
-            server.state["ppo2"].imitate(self._seen(loads[..., None]), mask, shares)
+            server.state["ppo2"].imitate(self._seen(loads[..., None]), mask, shares, lr)
 
     # On a client
 

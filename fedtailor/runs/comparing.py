@@ -163,11 +163,11 @@ def _run_name(label: str, seed: int) -> str:
 
 def _claim(place: Path, settings: Experiment) -> None:
     """Make the folder, or make sure that it holds this comparison, perhaps with other methods, seeds or headline."""
-    values = {k: v for k, v in settings.as_dict().items() if k not in ("engine", "method", "seed")}
-    plan = place / PLAN
+    values, plan = _facts(settings), place / PLAN
     if place.exists():
-        before = read_toml(plan) if plan.is_file() else {}
-        if {**before, "compare": None} != {**tomllib.loads(toml.dumps(values)), "compare": None}:
+        # read as settings, so that one that a later version knows has its default in an earlier plan
+        before = _facts(experiment(plan)) if plan.is_file() else None
+        if before is None or {**before, "compare": None} != {**values, "compare": None}:
             raise UserError(f"{place} exists and holds something else: choose another name with --name to keep both")
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -184,3 +184,8 @@ def _spread(name: str, values: list[float | None]) -> dict[str, float | None]:
 
 def _mean(values: list[float]) -> float | None:
     return statistics.fmean(values) if values else None
+
+
+def _facts(settings: Experiment) -> dict[str, Any]:
+    """What is the same for all runs of a comparison, and does not say where they run."""
+    return {key: value for key, value in settings.as_dict().items() if key not in ("engine", "method", "seed")}

@@ -49,7 +49,7 @@ ratio = 1.0         # share of the clients in a round
 # every = 1         # rounds between two evaluations
 
 # [engine]
-# kind = "processes"  # one worker per core; "inline": in this process
+# kind = "processes"  # one worker per core; "inline": in this process; "ray": on a Ray cluster
 # workers = 2
 
 [compare]

@@ -152,6 +152,16 @@ def test_machines_with_other_numerics_are_told_of(engine: ray_engine.Ray, monkey
         engine.start(job())
 
 
+def test_without_a_free_cpu_the_run_ends_with_a_sentence(
+    engine: ray_engine.Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.start(job())
+    monkeypatch.setattr(ray_engine, "PATIENCE", 1.0)
+    with ray_engine.Ray(1) as other, pytest.raises(UserError, match="no CPU of the Ray cluster was free"):
+        other.start(job())
+    engine.start(job())  # it lives on: Ray was not the other's to end
+
+
 def test_a_large_payload_of_many_tasks_is_placed_once(engine: ray_engine.Ray) -> None:
     placed, large, small = ray_engine._Placed(), bytes(ray_engine.LARGE), b"small"
     states = [bytes([i]) * ray_engine.LARGE for i in range(10)]

@@ -67,6 +67,7 @@ def clock(run: Run) -> "Figure":
         axes.grid(axis="y", color=FAINT)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[-1].locator_params(axis="x", integer=True)
     figure.axes[-1].set_xlabel("round" if group == 1 else f"round, means of {group}")
     total = sum(row["seconds"] for row in rows)
     title(figure.axes[0], run.name, f"{total:.4g} s on the devices in {len(rows)} rounds")
@@ -99,7 +100,7 @@ def _draw_round(axes: "Axes", rows: list[dict[str, Any]], names: list[str]) -> N
     places = range(len(rows))
     axes.barh(places, [end] * len(rows), color=FAINT, label="waiting", zorder=1)
     axes.barh(places, [row["assessment"] for row in rows], color=GREY, label="assessment", zorder=2)
-    for colour, name in zip(COLOURS, names, strict=False):
+    for colour, name in zip(COLOURS[1:], names, strict=False):  # the first is the LiteModel's
         own = [place for place in places if rows[place]["size"] == name]
         if own:
             axes.barh(own, [rows[p]["training"] for p in own], left=begin, color=colour, label=name, zorder=2)
