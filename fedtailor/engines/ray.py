@@ -57,7 +57,7 @@ class Ray(Engine):
         if self._federation is not job.federation:
             arrays = {name: np.ascontiguousarray(array) for name, array in job.federation.arrays().items()}
             self._arrays, self._federation = ray.put(arrays), job.federation
-        more = {"path": sys.path, "versions": _versions()}
+        more = {"path": [os.path.abspath(place) for place in sys.path], "versions": _versions()}
         self._job = encode({**wire.job_header(job, job.federation.outline()), **more})
         for worker in self._pool:
             worker.start(self._job, self._arrays)

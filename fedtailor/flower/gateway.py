@@ -1,7 +1,7 @@
 """The only door of a coordinator: it lets nodes reach Flower's fleet calls, and nothing else.
 
 ``python -m fedtailor.flower.gateway`` with a JSON object on stdin: host, port, upstream (a port of the loopback),
-certificate, key, authority (empty without TLS), limit (bytes of a request).
+certificate, key, authority and known, the keys of the nodes (empty without TLS), limit (bytes of a request).
 
 Flower serves nodes, runs and control on one port, and its control has no authentication. So the SuperLink stays on
 the loopback and this program stands before it. It passes on ``/v1/fleet/...`` and refuses other paths and bodies over
@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 FLEET = "/v1/fleet/"
+KEY = "flwr-public-key"
 IDLE = 120.0  # seconds that a connection may be silent
 LINGER = 2**26  # bytes that are read, and thrown away, of one who is refused
 PASSED = ("content-type", "accept", "accept-encoding", "user-agent")  # besides Flower's own, which begin as follows
@@ -32,6 +33,7 @@ class Gateway(ThreadingHTTPServer):
     def __init__(self, settings: dict[str, Any]):
         self.settings = settings
         self.limit: int = settings["limit"]
+        self.known = frozenset(settings["known"])
         self.inward: ssl.SSLContext | None = None
         self.outward: ssl.SSLContext | None = None
         if settings["certificate"]:
@@ -82,6 +84,8 @@ class Door(BaseHTTPRequestHandler):
             self._refuse(403, f"asked for {self.path[:60]}, which is not open to nodes")
         elif self.path == FLEET + "register-node" and self.server.inward is not None:
             self._refuse(403, "has no key of its own and wanted to register itself")
+        elif self.server.inward is not None and self.headers.get(KEY) not in self.server.known:
+            self._refuse(403, "has a key that is not registered")
         elif not length.isdigit():
             self._refuse(411, "does not say how long its message is")
         elif int(length) > self.server.limit:

@@ -22,6 +22,7 @@ from fedtailor.flower.keys import NodeKeys
 from fedtailor.flower.node import Node, listen
 
 PATIENCE = 150.0  # seconds for which Flower may take this node for one that is still connected
+ALREADY = "[code: 2004]"  # what Flower answers to a key that it takes for connected
 WAITS = (1.0, 2.0, 4.0, 8.0, 15.0)  # seconds before another try
 
 
@@ -95,15 +96,13 @@ class _Keeper(threading.Thread):
                 reason = self._one_supernode()
                 if self.stop.is_set():
                     return
-                if "already" in reason or "active" in reason or "2003" in reason or "online" in reason:
+                if "403" in reason:
+                    raise Refused("the coordinator does not know this node's key: is it in the coordinator's --keys?")
+                if ALREADY in reason:
                     refused_since = refused_since or began
                     if time.monotonic() - refused_since > PATIENCE:
                         raise Refused("another node takes part with this key: every node needs a key of its own")
                     self.say("the coordinator still takes this node for connected; trying again")
-                elif "[code:" in reason or "401" in reason.split():
-                    raise Refused(
-                        f"the coordinator does not know this node's key ({_line(reason)}): is it in its keys?"
-                    )
                 else:
                     self.say(f"the connection ended ({_line(reason)}); trying again")
                 if time.monotonic() - began > 2 * max(WAITS):

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,6 +143,7 @@ class Link:
 
     def _start_gateway(self, host: str, port: int, limit: int) -> int:
         settings: dict[str, Any] = {"host": host, "port": port, "upstream": self._upstream, "limit": limit}
+        settings["known"] = [b64encode(key).decode() for key in self._public_keys().values()]
         for name in ("certificate", "key", "authority"):
             settings[name] = "" if self.keys is None else str(getattr(self.keys, name).resolve())
         self._gateway = subprocess.Popen(
@@ -201,12 +203,15 @@ class Link:
             [RuntimeVersionHttpInterceptor(component_name="flwr")],
         )
         try:
-            for name, file in (self.keys.nodes if self.keys else {}).items():
-                control.RegisterNode(RegisterNodeRequest(public_key=public_key(file), name=name))
+            for name, key in self._public_keys().items():
+                control.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
             control.StartRun(StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(config)))
         finally:
             control.close()
         self._app = self._accept(token)
+
+    def _public_keys(self) -> dict[str, bytes]:
+        return {name: public_key(file) for name, file in self.keys.nodes.items()} if self.keys else {}
 
     def _accept(self, token: str) -> socket.socket:
         assert self._door is not None

@@ -94,6 +94,7 @@ class HAPFL(AgentMethod):
     md: float = Field(10.0, ge=0, description="ratio MD of the slowest to the fastest for which PPO1's reward is 0")
     size_lr: float = Field(0.02, gt=0, le=1, description="learning rate of PPO1")
     intensity_lr: float = Field(3e-4, gt=0, le=1, description="learning rate of PPO2")
+    critic_lr: float | None = Field(None, gt=0, le=1, description="learning rate of their critics; none: the same")
     buffer: int = Field(5, ge=1, le=1_000_000, description="decisions that an agent learns from at once")
     updates: int = Field(10, ge=0, le=10_000, description="passes over them; 0 never learns")
     clip: float = Field(0.2, gt=0, lt=1, description="how far an action's probability may move and still gain")
@@ -170,7 +171,7 @@ class HAPFL(AgentMethod):
                 hidden=(self.hidden,) * depths[decision],
                 network=self.network,
                 actor_lr=lrs[decision],
-                critic_lr=lrs[decision],
+                critic_lr=self.critic_lr or lrs[decision],
                 buffer=self.buffer,
                 epochs=self.updates,
                 clip=self.clip,

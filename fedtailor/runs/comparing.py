@@ -1,7 +1,6 @@
 """Compare methods: the same experiment with every method and every seed."""
 
 import statistics
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from fedtailor.methods import Method
 from fedtailor.runs import toml
 from fedtailor.runs.reading import MODELS, Run
 from fedtailor.runs.running import Workshop, job_of, resume, run
-from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict, read_toml
+from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict
 from fedtailor.runs.store import DATABASE
 from fedtailor.runs.watch import Watch
 

@@ -16,15 +16,17 @@ LEARNED = 600  # rounds of pre-training
 LONGER = {"cifar10-longer": 3_000}
 JUDGED = 60
 SEEDS = (0, 1, 2)  # of the rounds in which they are judged: other devices, other data, other cohorts
-PAPER = {"network": "flat", "state": "ratio", "buffer": 5, "size_lr": 0.02, "intensity_lr": 3e-4, "warm": 0}
+PAPER = {"network": "flat", "state": "ratio", "buffer": 5, "size_lr": 0.02, "intensity_lr": 3e-4, "critic_lr": None}
 STEPS: dict[str, dict[str, Any]] = {  # each adds to the one before
-    "paper": PAPER,
+    "paper": {**PAPER, "warm": 0},
     "log": {"state": "log"},
     "per-slot": {"network": "per-slot"},
     "buffer": {"buffer": 20, "size_lr": 0.003, "intensity_lr": 0.003},
     "longer": {},
-    "warm": {"warm": 400},
+    "warm": {"warm": 600},
+    "calm": {"size_lr": 0.001, "intensity_lr": 0.0003, "critic_lr": 0.003},
 }
+BEST = list(STEPS)[-1]
 FIXED: dict[str, dict[str, Any]] = {  # nothing to learn
     "untrained": {"learn": "never", "warm": 0},
     "imitation": {"learn": "never"},  # the warm start alone

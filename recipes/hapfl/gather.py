@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from agents import FAMILIES, JUDGED, SCALES, SEEDS, STEPS
+from agents import BEST, FAMILIES, JUDGED, SCALES, SEEDS, STEPS
 
 from fedtailor.runs import Comparison, Run
 from fedtailor.views.curves import COLOURS, FAINT, new_figure
@@ -149,7 +149,7 @@ def agents(runs: Path) -> list[str]:
         "## The agents against the best allocation",
         "",
         f"CIFAR-10, on the clock alone: {JUDGED} rounds without learning on {len(SEEDS)} seeds that pre-training has",
-        "not seen. Each line from `paper` to `warm` adds to the one before; `imitation` is the warm start alone,",
+        "not seen. Each line from `paper` to `calm` adds to the one before; `imitation` is the warm start alone,",
         "`search` finds the best allocation for the assessed times, `even` gives all the large model and E epochs. The",
         "ratio is that of the times of an epoch, which PPO1 is rewarded for; the latency is PPO2's. Of the possible:",
         "the reduction of latency from `even`, as a share of that of `search`.",
@@ -161,8 +161,8 @@ def agents(runs: Path) -> list[str]:
 
 def ablation(runs: Path) -> list[str]:
     """Fig. 25."""
-    names = {"both": "warm", "sizes alone": "sizes", "intensities alone": "intensities", "neither": "even"}
-    both = case(runs, "cifar10-warm")
+    names = {"both": BEST, "sizes alone": "sizes", "intensities alone": "intensities", "neither": "even"}
+    both = case(runs, f"cifar10-{BEST}")
     lines = []
     for text, name in names.items():
         row = case(runs, f"cifar10-{name}")
@@ -285,11 +285,11 @@ def draw_runs(runs: Path) -> None:
         if (runs / f"hapfl-{data}-s0").exists():
             with Run(runs / f"hapfl-{data}-s0") as run:
                 sizes(run).savefig(PAGES / f"hapfl-{data}-sizes.png")
-    for name in ("longer", "warm"):
+    for name in ("longer", BEST):
         if (policy := runs / "hapfl-agents" / f"cifar10-{name}-policy").exists():
             with Run(policy) as run:
                 rewards_figure(run).savefig(PAGES / f"hapfl-rewards-{name}.png")
-    before, after = (runs / "hapfl-agents" / f"cifar10-{name}-s0" for name in ("untrained", "warm"))
+    before, after = (runs / "hapfl-agents" / f"cifar10-{name}-s0" for name in ("untrained", BEST))
     if before.exists() and after.exists():
         with Run(before) as first, Run(after) as second:  # the same clients in the same round
             panels = {"untrained agents": first, "pre-trained agents": second}

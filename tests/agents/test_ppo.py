@@ -460,6 +460,19 @@ def test_two_agents_share_nothing() -> None:
 
 # Learning
 
+
+def test_imitation_has_steps_of_its_own_length_and_leaves_learning_as_it_was() -> None:
+    made = agent(heads={"size": MultiCategoricalHead(2)}, network="per-slot")
+    state, mask, action = drawn(8, 3, 2), torch.ones(8, 3, dtype=torch.bool), torch.ones(8, 3)
+    before = pack([parameter.detach() for parameter in made.actor.parameters])
+    made.imitate(state, mask, action, lr=0.0)
+    assert pack([parameter.detach() for parameter in made.actor.parameters]) == before
+    for _ in range(200):
+        made.imitate(state, mask, action, lr=0.01)
+    assert all(made.act(row).tolist() == [1.0] * 3 for row in state)
+    assert made.actor_optimiser.lr == made.settings.actor_lr == 3e-4
+
+
 Reward = Callable[[dict[str, Tensor], Tensor, Tensor], float]
 
 

@@ -299,6 +299,7 @@ def test_every_setting_of_the_agents_matters(tmp_path: Path) -> None:
         {"md": 5.0},
         {"size_lr": 0.1},
         {"intensity_lr": 0.1},
+        {"critic_lr": 0.1},
         {"updates": 3},
         {"clip": 0.01},
     ]
@@ -509,6 +510,30 @@ def test_a_local_model_that_does_not_fit_is_refused(how: str, said: str, tmp_pat
     )
     with run(experiment, folder=tmp_path / "run") as done:
         assert [(event["client"], said in event["detail"]) for event in done.events()] == [(0, True)]
+
+
+class Meddling(HAPFL):
+    """Every client also sends a model of the size that it was not given."""
+
+    name = ""
+
+    def upload(self, client: Client) -> Payload:
+        reply = super().upload(client)
+        other = {"mlp-1": "mlp-2", "mlp-2": "mlp-1"}[client.deployed]
+        weights = client.network_of(other).weights()
+        return Payload({**reply.groups, other: {name: 1000 + w for name, w in weights.items()}}, reply.numbers)
+
+
+def test_a_model_of_a_size_that_a_client_was_not_given_is_left_aside(tmp_path: Path) -> None:
+    experiment = fedtailor.experiment(changed({**DIGITS, "rounds": 1}, by="search"))
+    sizes = []
+    for kind in (HAPFL, Meddling):
+        method = kind(sizes=tuple(SIZES), by="search")
+        with run(experiment.model_copy(update={"method": method}), folder=tmp_path / kind.__name__) as done:
+            assert not done.events()
+            sizes.append(done.server_state()["sizes"])
+    for name, weights in sizes[0].items():
+        assert all(torch.equal(sizes[1][name][key], tensor) for key, tensor in weights.items())
 
 
 def test_a_local_model_that_diverges_leaves_the_client_out(tmp_path: Path) -> None:

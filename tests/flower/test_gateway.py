@@ -55,9 +55,15 @@ class Door:
             stdout=subprocess.PIPE,
             text=True,
         )
-        facts = {"host": "127.0.0.1", "port": 0, "upstream": self.echo.server_address[1], "limit": LIMIT}
+        facts: dict[str, Any] = {
+            "host": "127.0.0.1",
+            "port": 0,
+            "upstream": self.echo.server_address[1],
+            "limit": LIMIT,
+        }
         files = {"certificate": "server.pem", "key": "server.key", "authority": "ca.pem"}
         assert self.process.stdin is not None
+        facts["known"] = ["mine"]
         self.process.stdin.write(json.dumps({**facts, **{k: str(folder / v) for k, v in files.items()}}) + "\n")
         self.process.stdin.flush()
         self.port = self.heard()["listening"]
@@ -67,11 +73,11 @@ class Door:
         found: dict[str, Any] = json.loads(self.process.stdout.readline())
         return found
 
-    def ask(self, path: str, body: bytes = b"", method: str = "POST") -> tuple[int, str]:
+    def ask(self, path: str, body: bytes = b"", method: str = "POST", key: str = "mine") -> tuple[int, str]:
         context = ssl.create_default_context(cafile=str(self.authority))
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=20)
         try:
-            connection.request(method, path, body, {"flwr-public-key": "mine", "cookie": "x"})
+            connection.request(method, path, body, {"flwr-public-key": key, "cookie": "x"})
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:
@@ -113,6 +119,11 @@ def test_nothing_else_passes(door: Door, path: str) -> None:
 
 def test_other_methods_of_http_do_not_pass(door: Door) -> None:
     assert door.ask("/v1/fleet/pull-messages", method="GET")[0] == 405
+
+
+def test_a_key_that_is_not_registered_does_not_pass(door: Door) -> None:
+    assert door.ask("/v1/fleet/pull-messages", b"hello", key="another")[0] == 403
+    assert door.heard()["reason"] == "has a key that is not registered"
 
 
 def test_with_keys_nobody_registers_itself(door: Door) -> None:

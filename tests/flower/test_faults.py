@@ -1,0 +1,283 @@
+"""What goes wrong in a federation: the round goes on, and what comes of it is what a simulation with the same
+drop-outs gives, bit for bit.
+
+The death of one node runs always, the rest with `make test-federation`.
+"""
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra 'flower'")
+
+from federation import HOST, Place, kill, outcome, place, settings, simulate, wait_until
+
+from fedtailor.flower.keys import ServerKeys
+from fedtailor.flower.link import Link
+from fedtailor.flower.programs import free_port
+from fedtailor.flower.serving import serve_on
+from fedtailor.runs import Experiment
+from fedtailor.runs.store import Store
+
+DEADLINE = 40.0
+VICTIM = "client-1"
+
+
+def experiment(rounds: int, **engine: Any) -> Experiment:
+    return settings(
+        "misbehaving:Misbehaving",
+        rounds=rounds,
+        data={"clients": 3, "samples": 300},
+        evaluation={"every": 0, "final": False},
+        engine={"deadline": DEADLINE, **engine},
+    )
+
+
+class Federation:
+    """Three nodes, each with a folder whose files say how it misbehaves."""
+
+    def __init__(self, here: Place, link: Link, made: Experiment):
+        self.here, self.link, self.made = here, link, made
+        self.processes = {node: self.join(node) for node in here.nodes}
+
+    def join(self, node: str, port: int | None = None) -> "subprocess.Popen[bytes]":
+        orders = self.orders(node)
+        orders.mkdir(exist_ok=True)
+        paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        more = ("--allow", "misbehaving:Misbehaving")
+        return self.here.join(node, port or self.link.port, *more, MISBEHAVE=str(orders), PYTHONPATH=paths)
+
+    def orders(self, node: str) -> Path:
+        return self.here.folder / f"orders-{node}"
+
+    def order(self, what: str, node: str = VICTIM) -> Path:
+        file = self.orders(node) / what
+        file.touch()
+        return file
+
+    def await_holding(self, where: str, node: str = VICTIM) -> None:
+        wait_until((self.orders(node) / f"holding-{where}").exists, 300, f"{node} at {where}")
+
+    def serve(self, folder: Path, meanwhile: Callable[[], None]) -> None:
+        """Run the experiment; ``meanwhile`` happens beside it."""
+        failed: list[BaseException] = []
+
+        def guarded() -> None:
+            try:
+                meanwhile()
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=guarded, daemon=True)
+        thread.start()
+        serve_on(self.link, self.made, folder)
+        thread.join(60)
+        assert not failed, failed
+
+    def committed(self, folder: Path) -> int:
+        if not folder.exists():
+            return 0
+        with Store(folder) as store:
+            return len(store.rows("SELECT round FROM rounds"))
+
+
+def absences(folder: Path) -> list[tuple[int, int]]:
+    with Store(folder) as store:
+        return [(row["round"], row["client"]) for row in store.rows("SELECT round, client FROM events ORDER BY id")]
+
+
+def assert_replayed(made: Experiment, folder: Path, tmp_path: Path) -> None:
+    """The simulation with the same drop-outs gives the same server, bit for bit."""
+    participation = made.participation.model_copy(update={"absent": tuple(absences(folder))})
+    simulate(made.model_copy(update={"participation": participation}), tmp_path / "replayed")
+    ours, theirs = outcome(folder), outcome(tmp_path / "replayed")
+    assert ours["state"] == theirs["state"]
+    assert ours["state"]
+
+
+@pytest.fixture
+def federation(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Federation]:
+    made = experiment(getattr(request, "param", 3))
+    with place(tmp_path, made) as here, Link(HOST, 0, ServerKeys(here.keys), 2**26) as link:
+        yield Federation(here, link, made)
+
+
+@pytest.mark.parametrize("federation", [2], indirect=True)
+def test_a_node_that_dies_while_it_trains_is_left_out(federation: Federation, tmp_path: Path) -> None:
+    federation.order("hold-fit-2")
+
+    def meanwhile() -> None:
+        federation.await_holding("fit-2")
+        kill(federation.processes[VICTIM])
+
+    federation.serve(tmp_path / "run", meanwhile)
+    assert absences(tmp_path / "run") == [(2, 1)]
+    assert_replayed(federation.made, tmp_path / "run", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("federation", [8], indirect=True)
+@pytest.mark.parametrize("where", ["before", "fit", "upload"])
+def test_a_node_that_died_comes_back_with_a_consistent_state(
+    federation: Federation, where: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    if where != "before":
+        federation.order(f"hold-{where}-2")
+
+    def meanwhile() -> None:
+        if where == "before":
+            wait_until(lambda: federation.committed(run) >= 1, 300, "round 1")
+        else:
+            federation.await_holding(f"{where}-2")
+        kill(federation.processes[VICTIM])
+        for file in federation.orders(VICTIM).iterdir():
+            file.unlink()
+        federation.processes[VICTIM] = federation.join(VICTIM)
+
+    federation.serve(run, meanwhile)
+    missed = absences(run)
+    assert missed, "the death was not noticed"
+    assert {client for _, client in missed} == {1}
+    assert max(round for round, _ in missed) < 8, "it did not come back"
+    assert_replayed(federation.made, run, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_slow_node_misses_its_round_and_no_other(federation: Federation, tmp_path: Path) -> None:
+    held = federation.order("hold-fit-2")
+
+    def meanwhile() -> None:
+        federation.await_holding("fit-2")
+        wait_until(lambda: federation.committed(tmp_path / "run") >= 2, 3 * DEADLINE, "a round without it")
+        held.unlink()
+
+    federation.serve(tmp_path / "run", meanwhile)
+    assert absences(tmp_path / "run")[0] == (2, 1)
+    with Store(tmp_path / "run") as store:
+        assert "no answer within 40 s" in store.rows("SELECT detail FROM events")[0]["detail"]
+    assert_replayed(federation.made, tmp_path / "run", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lie", "reason"), [("nan", "not finite"), ("shape", "expected")])
+def test_a_node_that_sends_nonsense_is_left_out(federation: Federation, lie: str, reason: str, tmp_path: Path) -> None:
+    federation.order(f"{lie}-2")
+    federation.serve(tmp_path / "run", lambda: None)
+    assert absences(tmp_path / "run") == [(2, 1)]
+    with Store(tmp_path / "run") as store:
+        assert reason in store.rows("SELECT detail FROM events")[0]["detail"]
+    assert_replayed(federation.made, tmp_path / "run", tmp_path)
+
+
+class Cable:
+    """A connection to the coordinator that can be cut."""
+
+    def __init__(self, port: int):
+        self.target, self.cut = port, threading.Event()
+        self._door = socket.create_server((HOST, 0))
+        self.port: int = self._door.getsockname()[1]
+        self._ends: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._door.accept()
+            except OSError:
+                return
+            if self.cut.is_set():
+                near.close()
+                continue
+            far = socket.create_connection((HOST, self.target))
+            self._ends += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                if self.cut.is_set():
+                    break
+                sink.sendall(data)
+        except OSError:
+            pass
+        finally:
+            for end in (source, sink):
+                end.close()
+
+    def cut_for(self, seconds: float) -> None:
+        self.cut.set()
+        for end in self._ends:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue
+        self._ends = []
+        time.sleep(seconds)
+        self.cut.clear()
+
+    def close(self) -> None:
+        self.cut.set()
+        self._door.close()
+
+
+@pytest.mark.slow
+def test_a_cut_of_twenty_seconds_is_survived(federation: Federation, tmp_path: Path) -> None:
+    cable = Cable(federation.link.port)
+    wait_until(lambda: len(federation.link.nodes()) == 3, 120, "three nodes")
+    kill(federation.processes[VICTIM])
+    federation.processes[VICTIM] = federation.join(VICTIM, cable.port)
+    federation.order("hold-fit-2")
+    try:
+
+        def meanwhile() -> None:
+            federation.await_holding("fit-2")
+            threading.Thread(target=cable.cut_for, args=(20.0,), daemon=True).start()
+            time.sleep(5)  # the answer is ready while the cable is cut
+            (federation.orders(VICTIM) / "hold-fit-2").unlink()
+
+        federation.serve(tmp_path / "run", meanwhile)
+    finally:
+        cable.close()
+    assert federation.committed(tmp_path / "run") == 3
+    assert_replayed(federation.made, tmp_path / "run", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_was_killed_goes_on_from_its_last_round(tmp_path: Path) -> None:
+    made = settings("misbehaving:Misbehaving", rounds=4, data={"clients": 3, "samples": 300}, evaluation={"every": 2})
+    simulate(made, tmp_path / "uninterrupted")
+    port = free_port()
+    with place(tmp_path, made) as here:
+        from fedtailor.runs import toml
+
+        (tmp_path / "experiment.toml").write_text(toml.dumps({**made.as_dict(), "name": "run"}))
+        paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+
+        def serve() -> "subprocess.Popen[bytes]":
+            command = ("serve", "experiment.toml", "--keys", "keys", "--host", HOST, "--port", str(port), "--out", ".")
+            return here.fedtailor(*command, log="serve.log", PYTHONPATH=paths)
+
+        first = serve()
+        for node in here.nodes:
+            orders = tmp_path / f"orders-{node}"
+            orders.mkdir()
+            here.join(node, port, "--allow", "misbehaving:Misbehaving", MISBEHAVE=str(orders), PYTHONPATH=paths)
+        (tmp_path / f"orders-{VICTIM}" / "hold-fit-3").touch()
+        wait_until((tmp_path / f"orders-{VICTIM}" / "holding-fit-3").exists, 300, "round 3")
+        kill(first)
+        (tmp_path / f"orders-{VICTIM}" / "hold-fit-3").unlink()
+        again = serve()
+        assert again.wait(400) == 0, here.said("serve.log")
+        with Store(tmp_path / "run") as store:
+            assert [row["round"] for row in store.rows("SELECT round FROM rounds ORDER BY round")] == [1, 2, 3, 4]
+            assert store.rows("SELECT * FROM events") == []
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "uninterrupted")

@@ -1,0 +1,108 @@
+"""Who may not take part gets a clear answer, the coordinator hears of it, and nothing changes."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra 'flower'")
+
+from federation import HOST, Place, end, place, settings, wait_until
+
+from fedtailor.flower import keys
+from fedtailor.flower.link import Link
+
+WAIT = 90.0
+
+
+class Watched:
+    """A coordinator's link, and whom it refused."""
+
+    def __init__(self, here: Place, link: Link, refused: list[str]):
+        self.here, self.link, self.refused = here, link, refused
+
+    def join(self, node: str, folder: str, *more: str) -> tuple[int, str]:
+        """The exit code and the words of a node with the keys in a folder."""
+        process = self.here.fedtailor(
+            *("join", "--coordinator", f"{HOST}:{self.link.port}", "--data", "clients/client-0.npz"),
+            *("--state", f"state/{node}", *(["--keys", folder] if folder else []), *more),
+            log=f"{node}.log",
+        )
+        code = process.wait(WAIT)
+        return code, self.here.said(f"{node}.log")
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    refused: list[str] = []
+    folder = tmp_path_factory.mktemp("refusals")
+    with (
+        place(folder, settings()) as here,
+        Link(HOST, 0, keys.ServerKeys(here.keys), 2**26, refused.append) as link,
+    ):
+        yield Watched(here, link, refused)
+
+
+def heard(watched: Watched, words: str) -> None:
+    wait_until(lambda: any(words in sentence for sentence in watched.refused), 10, f"a refusal with {words!r}")
+
+
+def test_a_node_that_is_not_registered(watched: Watched) -> None:
+    shutil.copytree(watched.here.keys, watched.here.folder / "later")
+    keys.add(watched.here.folder / "later", "stranger")  # of the same authority, but the coordinator does not know it
+    code, said = watched.join("stranger", "later/nodes/stranger")
+    assert code == 2
+    assert "error: the coordinator does not know this node's key" in said
+    assert "Traceback" not in said
+    heard(watched, "a key that is not registered")
+    assert watched.link.nodes() == []
+
+
+def test_a_node_of_another_authority(watched: Watched) -> None:
+    keys.init(watched.here.folder / "others", [HOST], ["client-0"])
+    code, said = watched.join("other", "others/nodes/client-0")
+    assert code == 2
+    assert "is not the coordinator of these keys" in said
+    heard(watched, "authority")
+    assert watched.link.nodes() == []
+
+
+def test_a_node_without_tls(watched: Watched) -> None:
+    code, said = watched.join("plain", "", "--insecure", "--name", "plain")
+    assert code == 2
+    assert "warning: --insecure" in said
+    assert "does not answer without TLS" in said
+    heard(watched, "it does not speak TLS")
+    assert watched.link.nodes() == []
+
+
+def test_a_key_is_good_for_one_node_at_a_time(watched: Watched) -> None:
+    first = watched.here.join("client-0", watched.link.port)
+    wait_until(lambda: len(watched.link.nodes()) == 1, WAIT, "the first node's connection")
+    (node,) = watched.link.nodes()
+    second = watched.here.fedtailor(
+        *("join", "--coordinator", f"{HOST}:{watched.link.port}", "--keys", "keys/nodes/client-0"),
+        *("--data", "clients/client-1.npz", "--state", "state/thief"),
+        log="thief.log",
+    )
+    wait_until(lambda: "still takes this node for connected" in watched.here.said("thief.log"), WAIT, "a refusal")
+    heard(watched, "Flower refused it")
+    assert watched.link.nodes() == [node]
+    assert first.poll() is None
+    end(second)
+    end(first)
+
+
+def test_two_nodes_do_not_share_a_folder(watched: Watched, tmp_path: Path) -> None:
+    first = watched.here.fedtailor(
+        *("join", "--coordinator", f"{HOST}:1", "--keys", "keys/nodes/client-1"),
+        *("--data", "clients/client-1.npz", "--state", "state/shared"),
+        log="first.log",
+    )
+    wait_until(lambda: "waiting for the coordinator" in watched.here.said("first.log"), WAIT, "the first node's start")
+    code, said = watched.join("shared", "keys/nodes/client-2")
+    assert code == 2
+    assert "in use by another node" in said
+    end(first)
+    assert first.returncode == 0
