@@ -3,12 +3,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo install test lint unit test-slow benchmark clean
+.PHONY: help demo install test lint unit test-slow test-federation benchmark clean
 
 help:
 	@echo "make demo       install and compare five methods on bundled data (about a minute)"
 	@echo "make test       install what tests need; lint, types, tests"
 	@echo "make test-slow  the proofs that take minutes"
+	@echo "make test-federation  a real federation on this machine, and everything that can go wrong in it"
 	@echo "make benchmark  speed and memory as ratios (needs FEDTAILOR_DATA with fashion-mnist)"
 	@echo "make clean      remove the environment and caches (runs/ stays)"
 
@@ -29,6 +30,9 @@ unit: .venv/tested
 
 test-slow: .venv/tested
 	$(BIN)/python -m pytest -m slow
+
+test-federation: .venv/tested
+	$(BIN)/python tests/flower/report.py
 
 benchmark: .venv/installed
 	$(BIN)/python benchmarks/publish.py

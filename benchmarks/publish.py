@@ -1,8 +1,8 @@
 """Run benchmarks and write a page of each under docs/results: ``python benchmarks/publish.py [NAME ...]``.
 
-Names are pages: benchmarks (start, speed, memory), method-speed (methods), fedah-speed (the methods that FedAH is
-compared with, at its one epoch) and ray-cost (ray_cost); all by default. Names of methods after ``method-speed``
-measure only these again.
+Names are pages: benchmarks (start, speed, memory), federation, method-speed (methods), fedah-speed (the methods that
+FedAH is compared with, at its one epoch) and ray-cost (ray_cost); all by default. Names after ``method-speed``
+measure only these methods again.
 """
 
 import json
@@ -17,6 +17,7 @@ RESULTS = HERE.parent / "docs" / "results"
 PAGES = {
     "benchmarks": ("start", "speed", "memory"),
     "method-speed": ("methods",),
+    "federation": ("federation",),
     "fedah-speed": (
         "methods --epochs 1 --rounds 9 fedprox per-fedavg pfedme fedamp ditto fedper fedrep fedfomo fedala fedah",
     ),

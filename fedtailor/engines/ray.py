@@ -34,10 +34,13 @@ ANSWER = 15.0  # seconds that a cluster has to answer
 PATIENCE = 60.0  # seconds to wait for a CPU while no worker has one
 LARGE = 100 * 1024  # bytes; Ray sends less along with a call
 
-QUIET = {  # no statistics are sent, no advice about other versions given, no failure told twice
+# No statistics are sent, no advice about other versions is given, no failure told twice; and the workers of a local Ray
+# are processes like others, where Ray would have them wait for all others.
+ENVIRONMENT_OF_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+    "RAY_worker_niceness": "0",
 }
 
 
@@ -244,7 +247,7 @@ def _connect(address: str, cpus: int) -> bool:
     """Join a cluster or begin a local one, quietly; whether it is ours to leave."""
     if ray.is_initialized():
         return False
-    os.environ.update(QUIET)
+    os.environ.update(ENVIRONMENT_OF_RAY)
     # Ray would tell of a worker that died on stdout, where a document of ours may be going.
     ray._private.worker._worker_logs_enabled = False
     target = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address
