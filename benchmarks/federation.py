@@ -1,7 +1,7 @@
 """What a round of a real federation costs besides training, over that of plain Flower, measured in one run.
 
-Four nodes on this machine, a network of about a million parameters, FedAvg, one epoch on 75 digits each (a fraction of a
-second). ``plain`` is Flower as its examples use it: its FedAvg strategy, an app that imports torch, builds the network
+Four nodes on this machine, a network of about a million parameters, FedAvg, one epoch on 75 digits each (a fraction
+of a second). ``plain`` is Flower as its examples use it: its FedAvg strategy, an app that imports torch, builds the network
 and loads the data for every message; without TLS. ``ours`` is ``fedtailor serve`` and ``fedtailor join``, with TLS and
 keys. Both are given in seconds a round, median, the first round apart. Example: ``python benchmarks/federation.py``.
 Prints one JSON document.
@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -108,7 +109,7 @@ def plain(folder: Path, rounds: int) -> list[float]:
 
 
 def lengths(ends: list[float]) -> list[float]:
-    return [round(later - sooner, 2) for sooner, later in zip(ends, ends[1:], strict=False)]
+    return [round(later - sooner, 2) for sooner, later in pairwise(ends)]
 
 
 def main(rounds: int) -> dict[str, Any]:

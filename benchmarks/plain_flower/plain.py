@@ -1,4 +1,4 @@
-"""A federation as Flower's own examples write it: FedAvg by its strategy, a network and data built for every message."""
+"""A federation as Flower's examples write it: FedAvg by its strategy, a network and data built for every message."""
 
 import json
 import time

@@ -1,7 +1,7 @@
 """A program that runs or resumes an experiment and can kill itself at a chosen event.
 
-``python killable.py FOLDER ENGINE DIE_AT [devices | sizes]``: events are writes to the database and batches of tasks; the
-DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin.
+``python killable.py FOLDER ENGINE DIE_AT [devices | sizes]``: events are writes to the database and batches of tasks;
+the DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin.
 """
 
 import os
