@@ -1,10 +1,10 @@
 """What a round of a real federation costs besides training, over that of plain Flower, measured in one run.
 
 Four nodes on this machine, a network of about a million parameters, FedAvg, one epoch on 75 digits each (a fraction
-of a second). ``plain`` is Flower as its examples use it: its FedAvg strategy, an app that imports torch, builds the network
-and loads the data for every message; without TLS. ``ours`` is ``fedtailor serve`` and ``fedtailor join``, with TLS and
-keys. Both are given in seconds a round, median, the first round apart. Example: ``python benchmarks/federation.py``.
-Prints one JSON document.
+of a second). ``plain`` is Flower as its examples use it: its FedAvg strategy, an app that imports torch, builds the
+network and loads the data for every message; without TLS. ``ours`` is ``fedtailor serve`` and ``fedtailor join``, with
+TLS and keys. Both are given in seconds a round, median, the first round apart.
+Example: ``python benchmarks/federation.py``. Prints one JSON document.
 """
 
 import argparse

@@ -4,6 +4,7 @@ Imports of the rooms stand inside the commands, so that ``fedtailor --help`` ans
 """
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -431,6 +432,7 @@ def serve(
     from fedtailor.views.progress import watching
 
     place = out / settings.name
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started must be ended
     with _interruptible(place, f"fedtailor serve {experiment or ''} ..."), watching(quiet=quiet) as watch:
         done = coordinate(
             settings, place, host=host, port=port, keys=None if insecure else keys, watch=watch, say=_say(quiet)

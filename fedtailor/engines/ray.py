@@ -31,7 +31,7 @@ from fedtailor.framing import decode, encode
 from fedtailor.version import __version__
 
 ANSWER = 15.0  # seconds that a cluster has to answer
-PATIENCE = 60.0  # seconds to wait for a CPU while no worker has one
+PATIENCE = 180.0  # seconds that the first worker has to get a CPU and start, perhaps on a busy machine
 LARGE = 100 * 1024  # bytes; Ray sends less along with a call
 
 # No statistics are sent, no advice about other versions is given, no failure told twice; and the workers of a local Ray
@@ -112,8 +112,8 @@ class Ray(Engine):
         ready, _ = ray.wait(list(asked), timeout=None if at_work else PATIENCE)
         if not ready:
             raise UserError(
-                f"no CPU of the Ray cluster was free for a worker within {PATIENCE:.0f} s ('ray status' shows who "
-                "uses them); the run can go on later: fedtailor resume"
+                f"no worker of the Ray cluster got a CPU and was ready within {PATIENCE:.0f} s ('ray status' shows "
+                "who uses the CPUs); the run can go on later: fedtailor resume"
             )
         results: list[Result] = []
         for answer in ready:

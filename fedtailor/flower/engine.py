@@ -19,7 +19,7 @@ from fedtailor.framing import decode, encode
 from fedtailor.learning import Score
 from fedtailor.methods import AgentMethod
 
-POLL = 0.1  # seconds between two looks for replies
+POLL = 0.2  # seconds between two looks for replies
 LOOK = 2.0  # seconds between two looks for nodes that came or went
 HELLO = 60.0  # seconds a node has to describe itself
 LONGEST = 300  # letters of a reason that a node gives

@@ -47,7 +47,7 @@ class Node:
         self.allowed = allowed  # modules of the coordinator's choice that may be imported here
         self.samples, self.rows = load(data)
         self.finished = False  # whether the last run said that it was over
-        self._federation: tuple[str, Federation] | None = None  # by the settings of its split
+        self._federation: tuple[str, Federation, str] | None = None  # by the settings of its split, with its digest
         self._worker: tuple[str, Worker] | None = None  # by its job
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -82,7 +82,8 @@ class Node:
         states = States(self._place(header) / "states")
         results = [self._execute(task, worker, states, header) for task in tasks]
         answer, data = result_message(results)
-        reply = encode({**answer, "digest": self._split(header["data"]).digest()}, data)
+        assert self._federation is not None
+        reply = encode({**answer, "digest": self._federation[2]}, data)
         if len(reply) > header["limit"]:
             raise UserError(f"its answer has {len(reply):,} bytes; the limit is {header['limit']:,}")
         return reply
@@ -125,7 +126,7 @@ class Node:
         if self._federation is None or self._federation[0] != key:
             settings = DataSettings.model_validate(data["settings"])
             made = one_client(self.samples, self.rows, settings, data["seed"], data["validation"])
-            self._federation = (key, made)
+            self._federation = (key, made, made.digest())
         return self._federation[1]
 
     def _warm(self, header: Mapping[str, Any]) -> Worker:

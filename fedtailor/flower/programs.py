@@ -1,5 +1,6 @@
 """Flower's programs: where they are, in which environment they run, how they are started and ended."""
 
+import ctypes
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 from fedtailor.errors import UserError
 
 VERSION = "1.41.0"
+_LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
 GRACE = 5.0  # seconds a program gets to end by itself
 
 
@@ -56,6 +58,7 @@ class Program:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_parent if _LIBRARY is not None else None,
             )
 
     @property
@@ -74,6 +77,12 @@ class Program:
         """The last lines of its output."""
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return "\n".join(text.strip().splitlines()[-lines:])
+
+
+def _end_with_parent() -> None:
+    """In the new process: end when the one that started it is gone, even by SIGKILL (PR_SET_PDEATHSIG)."""
+    if _LIBRARY is not None:
+        _LIBRARY.prctl(1, signal.SIGTERM)
 
 
 def free_port() -> int:

@@ -20,7 +20,7 @@ from fedtailor.weights import Weights, mean, select
 SIZE, INTENSITY = "size", "intensity"  # the names of the decisions
 AGENTS = {SIZE: "ppo1", INTENSITY: "ppo2"}  # and where in server.state their agents are
 IMITATED = 32  # allocations in a step of the warm start
-IMITATION_LR = 0.003  # of its first step; it falls to 0, for shares need to be precise
+IMITATION_LR = 0.01  # of its first step; it falls to 0, for shares need to be precise
 WIDEST = 1000.0  # the largest ratio of two clients' times in them
 
 

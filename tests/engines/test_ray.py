@@ -157,7 +157,7 @@ def test_without_a_free_cpu_the_run_ends_with_a_sentence(
 ) -> None:
     engine.start(job())
     monkeypatch.setattr(ray_engine, "PATIENCE", 1.0)
-    with ray_engine.Ray(1) as other, pytest.raises(UserError, match="no CPU of the Ray cluster was free"):
+    with ray_engine.Ray(1) as other, pytest.raises(UserError, match="no worker of the Ray cluster got a CPU"):
         other.start(job())
     engine.start(job())  # it lives on: Ray was not the other's to end
 
