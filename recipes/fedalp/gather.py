@@ -64,6 +64,7 @@ def main(runs: Path) -> None:
         *table_2(runs),
         *table_3(runs),
         *beta_sweep(runs),
+        *warm_up(runs),
         *found_groups(runs),
         *cost(runs),
     ]
@@ -106,23 +107,38 @@ def table_3(runs: Path) -> list[str]:
 
 
 def beta_sweep(runs: Path) -> list[str]:
-    folder = runs / SWEEP
-    plain = ends(folder, "fedavg", "global")
-    rows = []
-    for beta, label in BETAS.items():
-        local, general = ends(folder, label, "received"), ends(folder, label, "global")
-        rows.append((beta, against(local, plain), against(general, plain)))
-    picture = "![accuracy over rounds by beta](fedalp-beta.png)"
     return [
         "## Fig. 4: CIFAR10-CNN, alpha = 0.001",
         "",
         "beta = 0 is FedAvg, whose `local` is the global model before the last round.",
         "",
-        table(("beta", "local", "global"), rows, {0}),
+        sweep(runs / SWEEP, "beta", BETAS),
         "",
-        picture,
+        "![accuracy over rounds by beta](fedalp-beta.png)",
         "",
     ]
+
+
+def warm_up(runs: Path) -> list[str]:
+    folder = runs / "fedalp-mnist-cnn"
+    return [
+        "## A later T_pre: MNIST, MNIST-CNN, beta = 0.6",
+        "",
+        "From T_pre on the global model hardly moves; FedAvg's goes on learning if it had not finished.",
+        "",
+        sweep(folder, "T_pre / T", {"1 (FedAvg)": "fedavg", "0.5": "fedalp", "0.9": "fedalp warmup=0.9"}),
+        "",
+    ]
+
+
+def sweep(folder: Path, what: str, labels: dict[str, str]) -> str:
+    """Local and global accuracy by the values of a setting, relative to FedAvg's global model."""
+    plain = ends(folder, "fedavg", "global")
+    rows = [
+        (value, against(ends(folder, label, "received"), plain), against(ends(folder, label, "global"), plain))
+        for value, label in labels.items()
+    ]
+    return table((what, "local", "global"), rows, {0})
 
 
 def found_groups(runs: Path) -> list[str]:
