@@ -47,8 +47,8 @@ def join(
     host, port = _address(coordinator)
     held = None if keys is None else NodeKeys(keys)
     called = name or (keys.resolve().name if keys else socket.gethostname())
+    node = Node(called, data, folder, device=device, allowed=allowed, say=say)
     with _alone(folder), _stopping() as stop:
-        node = Node(called, data, folder, device=device, allowed=allowed, say=say)
         say(f"{called}: {len(node.samples):,} samples, which stay here; states in {folder}")
         home = Path(tempfile.mkdtemp(prefix="fedtailor-"))
         keeper = _Keeper(host, port, held, home, stop, say)

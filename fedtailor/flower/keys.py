@@ -81,6 +81,7 @@ def init(folder: Path, hosts: Sequence[str], nodes: Sequence[str]) -> list[Path]
     if (folder / "ca.key").exists() or (folder / "ca.pem").exists():
         raise UserError(f"{folder} holds keys already: add nodes with 'fedtailor keys add', or name another folder")
     _check_names(nodes)
+    names = _alternatives(hosts)
     folder.mkdir(parents=True, exist_ok=True)
     authority = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedTailor federation")])
@@ -95,7 +96,7 @@ def init(folder: Path, hosts: Sequence[str], nodes: Sequence[str]) -> list[Path]
     certificate = (
         _certificate(subject, name, server.public_key(), SERVER_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
         .sign(authority, hashes.SHA384())

@@ -49,7 +49,6 @@ class Node:
         self.finished = False  # whether the last run said that it was over
         self._federation: tuple[str, Federation, str] | None = None  # by the settings of its split, with its digest
         self._worker: tuple[str, Worker] | None = None  # by its job
-        folder.mkdir(parents=True, exist_ok=True)
 
     def answer(self, request: bytes) -> bytes:
         """The reply to a message, whatever it is."""

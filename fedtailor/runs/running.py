@@ -144,8 +144,11 @@ def resume(
     place = Path(folder)
     with Store(place, write=True) as store:  # refuses a damaged run and one that another process runs
         values, before, devices = store.meta("experiment"), store.meta("federation"), store.meta("devices")
+        nodes = store.meta("nodes")
     settings = experiment({**values, "engine": {**values["engine"], **(engine or {})}})
     with _own(workshop, federation) as shop:
+        if nodes is not None and shop.given is None:
+            raise UserError(f"{place} is a federation: go on with the 'fedtailor serve' that began it")
         job = job_of(settings, shop)
         if job.federation.digest() != before:
             raise UserError(f"{place} cannot go on: the data in {settings.data.source!r} are not those it began with")
