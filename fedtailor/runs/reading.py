@@ -156,7 +156,7 @@ class Run:
             "bytes_up": sum(row["bytes_up"] for row in rounds),
             "seconds": sum(row["seconds"] for row in rounds),
             "failed_tasks": len(self.events()),
-            **({"clock": self._clock_summary()} if "devices" in self.settings else {}),
+            **({"clock": self._clock_summary()} if self._has_clock else {}),
         }
 
     def _clock_summary(self) -> dict[str, Any]:
@@ -173,7 +173,11 @@ class Run:
         }
 
     def _timed(self, query: str) -> list[dict[str, Any]]:
-        return self._store.rows(query) if "devices" in self.settings else []
+        return self._store.rows(query) if self._has_clock else []
+
+    @property
+    def _has_clock(self) -> bool:
+        return "devices" in self.settings or bool(self.nodes)
 
 
 def all_runs(folder: Path) -> list[Path]:

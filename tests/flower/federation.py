@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedtailor.data.folder import write_clients
 from fedtailor.flower import keys
+from fedtailor.flower.link import Link, Reply
+from fedtailor.flower.node import Node
 from fedtailor.runs import Experiment, Run, Workshop, experiment, run
 from fedtailor.runs.store import Store
 
@@ -52,6 +54,28 @@ def outcome(folder: Path) -> dict[str, Any]:
     }
     with Store(folder) as store:
         return {table: store.rows(query) for table, query in queries.items()}
+
+
+class Wire(Link):
+    """Hands messages to nodes in this process; replies come when they are pulled, the last first."""
+
+    def __init__(self, nodes: dict[int, Node]):
+        self.to, self.waiting = nodes, dict[str, bytes]()
+
+    def nodes(self) -> list[int]:
+        return list(self.to)
+
+    def push(self, messages: Sequence[tuple[int, bytes]], seconds: float, group: str) -> list[str]:
+        ids = []
+        for node, message in messages:
+            ids.append(f"{len(self.waiting)}-{group}")
+            self.waiting[ids[-1]] = self.to[node].answer(message)
+        return ids
+
+    def pull(self, ids: Iterable[str]) -> list[Reply]:
+        return [Reply(name, self.waiting[name]) for name in reversed(list(ids))]
+
+    def close(self) -> None: ...
 
 
 class Place:

@@ -3,43 +3,19 @@
 What Flower adds is tested with four methods in test_parity.py; this is quick enough for all.
 """
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from federation import outcome, settings, simulate
+from federation import Wire, outcome, settings, simulate
 
 from fedtailor.data.folder import write_clients
-from fedtailor.flower.link import Link, Reply
 from fedtailor.flower.node import Node
 from fedtailor.flower.serving import serve_on
 from fedtailor.methods import catalogue
 from fedtailor.runs import Workshop
-
-
-class Wire(Link):
-    """Hands messages to nodes in this process; replies come when they are pulled, the last first."""
-
-    def __init__(self, nodes: dict[int, Node]):
-        self.to, self.waiting = nodes, dict[str, bytes]()
-
-    def nodes(self) -> list[int]:
-        return list(self.to)
-
-    def push(self, messages: Sequence[tuple[int, bytes]], seconds: float, group: str) -> list[str]:
-        ids = []
-        for node, message in messages:
-            ids.append(f"{len(self.waiting)}-{group}")
-            self.waiting[ids[-1]] = self.to[node].answer(message)
-        return ids
-
-    def pull(self, ids: Iterable[str]) -> list[Reply]:
-        return [Reply(name, self.waiting[name]) for name in reversed(list(ids))]
-
-    def close(self) -> None: ...
 
 
 @pytest.mark.parametrize("name", list(catalogue()))
@@ -55,3 +31,19 @@ def test_a_federation_gives_the_bits_of_a_simulation(name: str, tmp_path: Path) 
     serve_on(Wire(nodes), made, tmp_path / "flower")
     simulate(made, tmp_path / "inline")
     assert outcome(tmp_path / "flower") == outcome(tmp_path / "inline")
+
+
+def test_where_nothing_is_known_of_devices_times_are_measured(tmp_path: Path) -> None:
+    made = settings("hapfl", rounds=2, data={"clients": 3, "samples": 200}, evaluation={"every": 0, "final": False})
+    write_clients(Workshop().federation(made), tmp_path / "clients")
+    nodes = {
+        c: Node(f"client-{c}", str(tmp_path / "clients" / f"client-{c}.npz"), tmp_path / f"state-{c}") for c in range(3)
+    }
+    with serve_on(Wire(nodes), made, tmp_path / "flower") as run:
+        assert len(run.times()) == 6
+        assert all(row["compute"] > 0 and row["transfer"] > 0 for row in run.times())
+        assert all(row["seconds"] > 0 for row in run.clock())
+        steps = {row["client"]: row["steps"] for row in run._store.rows("SELECT client, steps FROM tasks")}
+    with simulate(made, tmp_path / "inline") as simulated:
+        fewer = {row["client"]: row["steps"] for row in simulated._store.rows("SELECT client, steps FROM tasks")}
+    assert all(steps[client] > fewer[client] for client in steps), "the epoch that is timed was not trained"

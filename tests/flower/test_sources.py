@@ -1,0 +1,68 @@
+"""Three hospitals whose data come in three ways, with labels that not all of them have."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra 'flower'")
+
+from federation import Wire, settings
+
+from fedtailor import load_model
+from fedtailor.errors import UserError
+from fedtailor.flower.node import Node, load
+from fedtailor.flower.serving import serve_on
+
+
+def patients(seed: int, kinds: list[str], count: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Eight measurements of each patient, which tell the kind of illness."""
+    draw = np.random.default_rng(seed)
+    y = draw.integers(0, len(kinds), count)
+    x = draw.normal(0, 0.1, (count, 8)).astype(np.float32)
+    for row, kind in enumerate(y):
+        x[row, ord(kinds[kind][0]) % 8] += 1
+    return x, np.array(kinds)[y]
+
+
+class Carla:
+    """A data set with a length and items."""
+
+    def __init__(self) -> None:
+        self.x, self.y = patients(2, ["flu", "gout"])
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, str]:
+        return self.x[index], self.y[index]
+
+
+def test_a_file_a_folder_and_a_function_make_a_federation(tmp_path: Path) -> None:
+    x, y = patients(0, ["acne", "flu"])
+    np.savez(tmp_path / "anna.npz", x=x, y=y)
+    x, y = patients(1, ["flu", "gout"])
+    (tmp_path / "bert").mkdir()
+    rows = [",".join([*map(str, values), label]) for values, label in zip(x, y, strict=True)]
+    (tmp_path / "bert" / "data.csv").write_text("\n".join(rows))
+    sources = {"anna": str(tmp_path / "anna.npz"), "bert": str(tmp_path / "bert"), "carla": "test_sources:Carla"}
+    nodes = {n: Node(name, data, tmp_path / name / "state") for n, (name, data) in enumerate(sources.items())}
+    made = settings("fedper", rounds=8, data={"clients": 3}, training={"epochs": 2, "lr": 0.2}, validation=False)
+    with serve_on(Wire(nodes), made, tmp_path / "run") as run:
+        assert run.nodes == ["anna", "bert", "carla"]
+        assert run.metrics("final")[-1]["accuracy"] > 0.9
+    for name, data in sources.items():
+        model = load_model(tmp_path / name / "state" / "federation" / "model")
+        assert model.card["classes"] == ["acne", "flu", "gout"]
+        samples, _ = load(data)
+        right = np.array(model.predict(samples.x)) == np.array(samples.classes)[samples.y]
+        assert right.mean() > 0.9
+
+
+def test_data_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
+    for name, width in (("anna", 8), ("bert", 9)):
+        np.savez(tmp_path / f"{name}.npz", x=np.zeros((20, width), np.float32), y=np.arange(20) % 2)
+    nodes = {n: Node(name, str(tmp_path / f"{name}.npz"), tmp_path / name) for n, name in enumerate(("anna", "bert"))}
+    with pytest.raises(UserError, match="'anna' and 'bert' have data of different shape"):
+        serve_on(Wire(nodes), settings(data={"clients": 2}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
