@@ -65,7 +65,7 @@ class MHAE:
     together in the course of a run, centre and scale follow them whenever the auto-encoder learns; the bases stay.
     """
 
-    def __init__(self, stream: torch.Generator, size: int = 128, side: int = 32, lr: float = 1e-3, batch: int = 32):
+    def __init__(self, stream: torch.Generator, size: int = 128, side: int = 16, lr: float = 1e-3, batch: int = 32):
         self.size, self.side, self.batch = size, side, batch
         self.rows: list[Tensor] = []  # R of each layer
         self.columns: list[Tensor] = []  # C of each layer
@@ -104,11 +104,12 @@ class MHAE:
 
     def error(self, layers: Tensor) -> Tensor:
         """The mean squared error of retelling matrices of the uniform size (heads, layers, side, side)."""
-        retold = _states(self.decoder, [self._encode(layers)] * layers.shape[1])
+        told = self._encode(layers)[:, None]  # the same input in every step
+        retold = _states(self.decoder, told, layers.shape[1])
         return F.mse_loss(F.linear(torch.stack(retold, 1), *self.output), layers.flatten(2))
 
     def _encode(self, layers: Tensor) -> Tensor:
-        return _states(self.encoder, layers.flatten(2).unbind(1))[-1]  # (heads, size)
+        return _states(self.encoder, layers.flatten(2), layers.shape[1])[-1]  # (heads, size)
 
     def _matches(self, heads: Sequence[Matrices]) -> bool:
         mine = tuple((len(rows), len(columns)) for rows, columns in zip(self.rows, self.columns, strict=True))
@@ -233,14 +234,18 @@ def _drawn(shape: tuple[int, int], stream: torch.Generator) -> Tensor:
     return torch.empty(shape).uniform_(-bound, bound, generator=stream).requires_grad_()
 
 
-def _states(cell: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The states of an LSTM (Hochreiter and Schmidhuber, 1997) after each input.  # each (batch, size)"""
+def _states(cell: Sequence[Tensor], inputs: Tensor, steps: int) -> list[Tensor]:
+    """The states of an LSTM (Hochreiter and Schmidhuber, 1997) after each step.  # each (batch, size)
+
+    The inputs are (batch, steps, features), or (batch, 1, features) if they are the same in all steps. Their share of
+    the gates is one product for all steps: the weights, most of what is to be read, are read once.
+    """
     weight, recurrent, bias = cell
-    state = memory = recurrent.new_zeros(len(inputs[0]), recurrent.shape[1])
+    given = F.linear(inputs, weight, bias).expand(-1, steps, -1).unbind(1)
+    state = memory = recurrent.new_zeros(len(inputs), recurrent.shape[1])
     states = []
-    for given in inputs:
-        gates = F.linear(given, weight, bias) + F.linear(state, recurrent)
-        enter, keep, new, show = gates.chunk(4, -1)
+    for share in given:
+        enter, keep, new, show = (share + F.linear(state, recurrent)).chunk(4, -1)
         memory = keep.sigmoid() * memory + enter.sigmoid() * new.tanh()
         state = show.sigmoid() * memory.tanh()
         states.append(state)

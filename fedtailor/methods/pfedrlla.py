@@ -93,6 +93,9 @@ class PFedRLLA(AgentMethod):
     steps: int = Field(20, ge=0, le=100_000, description="steps of the auto-encoder's learning in a training")
     embedding: Literal["mhae", "pca"] = Field("mhae", description="what embeds heads: the auto-encoder, or plain PCA")
     size: int = Field(128, ge=1, le=10_000, description="numbers in an embedding")
+    side: int = Field(
+        16, ge=1, le=1000, description="rows and columns to which PCA brings a layer for the auto-encoder; the paper: 32"
+    )
     network: Literal["mlp", "attention"] = Field(
         "mlp", description="the agent's networks: mlp is the paper's; attention serves any cohort, in any order"
     )
@@ -145,7 +148,7 @@ class PFedRLLA(AgentMethod):
         features = self.size + 3  # the embedding, the age, whether this is the target client, its similarity
         server.state["agent"] = DDPG(slots, features, Simplex(), settings, server.stream("agent"))
         mhae = self.embedding == "mhae"
-        server.state["embedding"] = MHAE(server.stream("mhae"), self.size) if mhae else PCAEmbedding(self.size)
+        server.state["embedding"] = MHAE(server.stream("mhae"), self.size, self.side) if mhae else PCAEmbedding(self.size)
         server.state["target"] = None if self.target == "running" else self.target
         server.state["peers"] = {}  # the previous cohort: model, samples and round of the last training of each
         server.state["version"] = 0  # of the agent: tells clients to refresh the body that rewards are measured with
@@ -153,8 +156,9 @@ class PFedRLLA(AgentMethod):
 
     def shape(self, server: Server) -> dict[str, int | str]:
         layers = len(matrices(select(server.initial, server.network.part("head"))))
+        side = f" from {self.side} x {self.side}" if self.embedding == "mhae" else ""
         shape: dict[str, int | str] = {
-            "embedding": f"{self.embedding} of size {self.size}",
+            "embedding": f"{self.embedding} of size {self.size}{side}",
             "head layers": layers,
             "network": f"{self.network} with {self.hidden} hidden units",
         }

@@ -41,7 +41,7 @@ def test_where_nothing_is_known_of_devices_times_are_measured(tmp_path: Path) ->
     }
     with serve_on(Wire(nodes), made, tmp_path / "flower") as run:
         assert len(run.times()) == 6
-        assert all(row["compute"] > 0 and row["transfer"] > 0 for row in run.times())
+        assert all(row["compute"] > 0 for row in run.times())
         assert all(row["seconds"] > 0 for row in run.clock())
         steps = {row["client"]: row["steps"] for row in run._store.rows("SELECT client, steps FROM tasks")}
     with simulate(made, tmp_path / "inline") as simulated:
