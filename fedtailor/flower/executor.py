@@ -20,7 +20,7 @@ from flwr.supernode.runtime.run_clientapp import run_clientapp
 import fedtailor.flower.client_app  # noqa: F401  # what the forks load
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
-POLL = 0.05  # seconds between two looks for a message
+POLL = 0.2  # seconds between two looks for a message
 
 
 def main(address: str, secret: bytes, parent: int) -> None:
