@@ -44,7 +44,15 @@ class DDPG:
     and the target is r + discount * Q'(s', mu'(s')) with target networks mu' and Q'.
     """
 
-    def __init__(self, slots: int, features: int, action: Action, settings: DDPGSettings, stream: torch.Generator):
+    def __init__(
+        self,
+        slots: int,
+        features: int,
+        action: Action,
+        settings: DDPGSettings,
+        stream: torch.Generator,
+        replay: Replay | None = None,
+    ):
         self.slots, self.action, self.settings = slots, action, settings
         hidden, outputs = settings.hidden, action.outputs
         if settings.network == "attention":
@@ -59,7 +67,9 @@ class DDPG:
             self.networks |= {"target_actor": deepcopy(self.actor), "target_critic": deepcopy(self.critic)}
         self.actor_optimiser = Adam(self.actor.parameters, settings.actor_lr)
         self.critic_optimiser = Adam(self.critic.parameters, settings.critic_lr)
-        self.replay = Replay(settings.capacity)
+        # A replay that is given is kept by who gave it: it changes, and grows, in rounds in which nothing is learned.
+        self._own_replay = replay is None
+        self.replay = Replay(settings.capacity) if replay is None else replay
         self.steps = 0  # of learning
         self._pending: dict[str, Tensor] | None = None  # a transition whose next state is not known yet
 
@@ -150,12 +160,13 @@ class DDPG:
     # Keep
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything learned and remembered."""
+        """Everything learned and remembered; without a replay that was given."""
+        replay = {"replay": self.replay.state_dict()} if self._own_replay else {}
         return {
             "networks": {name: network.state_dict() for name, network in self.networks.items()},
             "actor_optimiser": self.actor_optimiser.state_dict(),
             "critic_optimiser": self.critic_optimiser.state_dict(),
-            "replay": self.replay.state_dict(),
+            **replay,
             "pending": self._pending,
             "steps": self.steps,
         }
@@ -165,7 +176,8 @@ class DDPG:
             network.load_state_dict(state["networks"][name])
         self.actor_optimiser.load_state_dict(state["actor_optimiser"])
         self.critic_optimiser.load_state_dict(state["critic_optimiser"])
-        self.replay.load_state_dict(state["replay"])
+        if "replay" in state:
+            self.replay.load_state_dict(state["replay"])
         self._pending = state["pending"]
         self.steps = state["steps"]
 

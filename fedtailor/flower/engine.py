@@ -21,6 +21,7 @@ from fedtailor.methods import AgentMethod
 
 POLL = 0.2  # seconds between two looks for replies
 LOOK = 2.0  # seconds between two looks for nodes that came or went
+GRACE = 30.0  # seconds after the deadline in which Flower keeps a message: our own deadline comes first
 HELLO = 60.0  # seconds a node has to describe itself
 LONGEST = 300  # letters of a reason that a node gives
 
@@ -139,7 +140,7 @@ class Flower(Engine):
             posted.append((client, node, tasks))
             messages.append((node, message))
         group = f"round {next(iter(of_client.values()))[0].moment.round}" if of_client else ""
-        ids = self.link.push(messages, self.deadline, group) if messages else []
+        ids = self.link.push(messages, self.deadline + GRACE, group) if messages else []
         waiting = {}
         for identity, (client, _, tasks) in zip(ids, posted, strict=True):
             if identity:

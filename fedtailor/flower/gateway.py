@@ -20,6 +20,7 @@ from typing import Any
 
 FLEET = "/v1/fleet/"
 KEY = "flwr-public-key"
+UNKNOWN_KEY = 407  # a status that Flower itself does not use: a node tells it from all other refusals
 IDLE = 120.0  # seconds that a connection may be silent
 LINGER = 2**26  # bytes that are read, and thrown away, of one who is refused
 PASSED = ("content-type", "accept", "accept-encoding", "user-agent")  # besides Flower's own, which begin as follows
@@ -85,7 +86,7 @@ class Door(BaseHTTPRequestHandler):
         elif self.path == FLEET + "register-node" and self.server.inward is not None:
             self._refuse(403, "has no key of its own and wanted to register itself")
         elif self.server.inward is not None and self.headers.get(KEY) not in self.server.known:
-            self._refuse(403, "has a key that is not registered")
+            self._refuse(UNKNOWN_KEY, "has a key that is not registered")
         elif not length.isdigit():
             self._refuse(411, "does not say how long its message is")
         elif int(length) > self.server.limit:

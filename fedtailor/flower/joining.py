@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fedtailor.errors import UserError
 from fedtailor.flower import programs
+from fedtailor.flower.gateway import UNKNOWN_KEY
 from fedtailor.flower.keys import NodeKeys
 from fedtailor.flower.node import Node, listen
 
@@ -96,7 +97,7 @@ class _Keeper(threading.Thread):
                 reason = self._one_supernode()
                 if self.stop.is_set():
                     return
-                if "403" in reason:
+                if f"'{UNKNOWN_KEY} " in reason:
                     raise Refused("the coordinator does not know this node's key: is it in the coordinator's --keys?")
                 if ALREADY in reason:
                     refused_since = refused_since or began

@@ -13,7 +13,6 @@ from fedtailor.agents.embedding import MHAE, PCAEmbedding, matrices
 from fedtailor.methods.base import AgentMethod, Ask, Card, Decide, Reward, Steps
 from fedtailor.methods.sides import Client, Replies, Server
 from fedtailor.models import Network
-from fedtailor.packing import Stored
 from fedtailor.payload import Payload
 from fedtailor.weights import Weights, combinations, select
 
@@ -64,7 +63,7 @@ class PFedRLLA(AgentMethod):
         only_sums=False,
     )
     needs_validation: ClassVar = True
-    carries: ClassVar = ("agent", "embedding", "target")
+    carries: ClassVar = ("agent", "replay", "embedding", "target")
 
     body: Literal["none", "size", "agent", "local"] = Field(
         "size",
@@ -120,6 +119,10 @@ class PFedRLLA(AgentMethod):
             return "updates = 0 without a policy: the agent never learns, weights stay random or nearly equal"
         return None
 
+    def passes(self, epochs: int) -> float:
+        """Training, and two forward passes over validation data of about a fifth of the training data."""
+        return epochs + 2 / 3 / 5
+
     def rehearsal(self) -> "PFedRLLA":
         """Heads alone are aggregated, so that a reward is the head's (appendix D), and every round trains."""
         return self.model_copy(update={"body": "local", "every": 1, "policy": None})
@@ -136,7 +139,6 @@ class PFedRLLA(AgentMethod):
             critic_lr=self.critic_lr,
             noise=self.noise,
             batch=self.batch,
-            capacity=self.capacity,
             network=self.network,
             prior=None if self.prior == "none" else self.size + 2,
             exchangeable=server.largest_cohort,  # the target is in the last slot
@@ -146,9 +148,11 @@ class PFedRLLA(AgentMethod):
         )
         slots = server.largest_cohort + 1
         features = self.size + 3  # the embedding, the age, whether this is the target client, its similarity
-        server.state["agent"] = DDPG(slots, features, Simplex(), settings, server.stream("agent"))
-        mhae = self.embedding == "mhae"
-        server.state["embedding"] = MHAE(server.stream("mhae"), self.size, self.side) if mhae else PCAEmbedding(self.size)
+        server.state["replay"] = replay = Replay(self.capacity)
+        server.state["agent"] = DDPG(slots, features, Simplex(), settings, server.stream("agent"), replay)
+        server.state["embedding"] = (
+            MHAE(server.stream("mhae"), self.size, self.side) if self.embedding == "mhae" else PCAEmbedding(self.size)
+        )
         server.state["target"] = None if self.target == "running" else self.target
         server.state["peers"] = {}  # the previous cohort: model, samples and round of the last training of each
         server.state["version"] = 0  # of the agent: tells clients to refresh the body that rewards are measured with
@@ -165,8 +169,7 @@ class PFedRLLA(AgentMethod):
         return shape if self.network == "attention" else {**shape, "slots": server.largest_cohort + 1}
 
     def learned(self, server: Server) -> dict[str, Any]:
-        agent = Stored({**server.state["agent"].state_dict(), "replay": Replay(1).state_dict()})
-        return {"agent": agent, "embedding": server.state["embedding"]}
+        return {"agent": server.state["agent"], "embedding": server.state["embedding"]}
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
         if server.round == 1 and self.initial:

@@ -68,7 +68,7 @@ class Store:
             self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)
             opened.callback(self._db.close)
             self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.execute("PRAGMA cache_size = -16384")  # kilobytes: with less, large states are written twice
+            self._db.execute("PRAGMA cache_size = -65536")  # kilobytes: a round's states in one piece
             version = self.meta("schema")
             if version == 1 and write:
                 self._upgrade()

@@ -122,7 +122,7 @@ def test_other_methods_of_http_do_not_pass(door: Door) -> None:
 
 
 def test_a_key_that_is_not_registered_does_not_pass(door: Door) -> None:
-    assert door.ask("/v1/fleet/pull-messages", b"hello", key="another")[0] == 403
+    assert door.ask("/v1/fleet/pull-messages", b"hello", key="another")[0] == 407
     assert door.heard()["reason"] == "has a key that is not registered"
 
 
