@@ -1,7 +1,7 @@
 """Run benchmarks and write a page of each under docs/results: ``python benchmarks/publish.py [NAME ...]``.
 
 Names are pages: benchmarks (start, speed, memory), federation, method-speed (methods), fedah-speed (the methods that
-FedAH is compared with, at its one epoch) and ray-cost (ray_cost); all by default. Names after ``method-speed``
+FedAH is compared with, at its one epoch), ray-cost (ray_cost) and pfedrlla-cost (pfedrlla_cost); all by default. Names after ``method-speed``
 measure only these methods again.
 """
 
@@ -22,6 +22,7 @@ PAGES = {
         "methods --epochs 1 --rounds 9 fedprox per-fedavg pfedme fedamp ditto fedper fedrep fedfomo fedala fedah",
     ),
     "ray-cost": ("ray_cost",),
+    "pfedrlla-cost": ("pfedrlla_cost",),
 }
 
 

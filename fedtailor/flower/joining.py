@@ -167,12 +167,14 @@ class _Keeper(threading.Thread):
             while not program.ended and not self.stop.is_set() and not (executor and executor.ended):
                 if executor is None and _open(port):
                     own = [sys.executable, "-m", "fedtailor.flower.executor", f"127.0.0.1:{port}"]
-                    executor = programs.Program([*own, str(secret), str(os.getpid())], self.home, log)
+                    executor = programs.Program(
+                        [*own, str(secret), str(os.getpid())], self.home, self.home / "executor.log"
+                    )
                 if not connected and "SuperNode ID" in program.said(50):
                     connected = True
                     self.say(f"connected to {self.host}:{self.port}")
                 self.stop.wait(0.2)
-            return program.said(20)
+            return program.said(60)
         finally:
             program.stop()
             if executor is not None:

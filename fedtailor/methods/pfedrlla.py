@@ -89,7 +89,7 @@ class PFedRLLA(AgentMethod):
     warmup: int = Field(50, ge=0, description="rounds of random weights where there is no policy")
     every: int = Field(10, ge=1, description="rounds between two trainings of agent and auto-encoder")
     updates: int = Field(5, ge=0, le=100_000, description="steps of the agent's learning in a training")
-    steps: int = Field(20, ge=0, le=100_000, description="steps of the auto-encoder's learning in a training")
+    steps: int = Field(10, ge=0, le=100_000, description="steps of the auto-encoder's learning in a training")
     embedding: Literal["mhae", "pca"] = Field("mhae", description="what embeds heads: the auto-encoder, or plain PCA")
     size: int = Field(128, ge=1, le=10_000, description="numbers in an embedding")
     side: int = Field(
