@@ -93,7 +93,7 @@ class PFedRLLA(AgentMethod):
     embedding: Literal["mhae", "pca"] = Field("mhae", description="what embeds heads: the auto-encoder, or plain PCA")
     size: int = Field(128, ge=1, le=10_000, description="numbers in an embedding")
     side: int = Field(
-        16, ge=1, le=1000, description="rows and columns to which PCA brings a layer for the auto-encoder; the paper: 32"
+        16, ge=1, le=1000, description="rows and columns of a layer after its PCA, for the auto-encoder; the paper: 32"
     )
     network: Literal["mlp", "attention"] = Field(
         "mlp", description="the agent's networks: mlp is the paper's; attention serves any cohort, in any order"

@@ -165,6 +165,7 @@ FINGERPRINTS = [
     {"gamma": 0.5},
     {"b3": 0.0, "warmup": 0, "actor_lr": 0.1},
     {"embedding": "pca"},
+    {"side": 4},
     {"noise": 3.0, "warmup": 0},
     {"prior": "similarity", "warmup": 0},
     {"network": "attention", "warmup": 0},
