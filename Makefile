@@ -25,8 +25,9 @@ lint: .venv/tested
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# three on two cores: the tests of a federation mostly wait
 unit: .venv/tested
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
 
 test-slow: .venv/tested
 	$(BIN)/python -m pytest -m slow

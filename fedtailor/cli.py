@@ -432,8 +432,11 @@ def serve(
     from fedtailor.views.progress import watching
 
     place = out / settings.name
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started must be ended
-    with _interruptible(place, f"fedtailor serve {experiment or ''} ..."), watching(quiet=quiet) as watch:
+    with (
+        _sigterm_as_ctrl_c(),
+        _interruptible(place, f"fedtailor serve {experiment or ''} ..."),
+        watching(quiet=quiet) as watch,
+    ):
         done = coordinate(
             settings, place, host=host, port=port, keys=None if insecure else keys, watch=watch, say=_say(quiet)
         )
@@ -714,6 +717,16 @@ def _secured(keys: Path | None, insecure: bool) -> None:
         typer.echo("warning: --insecure: whoever reaches this port can read, change and join", err=True)
     elif keys is None:
         raise UserError("name the folder of keys with --keys (made by 'fedtailor keys init'), or say --insecure")
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """What was started must be ended: by default SIGTERM would leave it behind."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _say(quiet: bool) -> Callable[[str], None]:

@@ -13,7 +13,7 @@ from fedtailor.runs import Workshop, experiment, pretrain, resume, run
 
 HERE = Path(__file__).parent
 LEARNED = 600  # rounds of pre-training
-LONGER = {"cifar10-longer": 3_000}
+LONGER = {"longer": 3_000, "more": 2_000, "sizes": 2_000, "intensities": 2_000, "agents": 2_000}  # by the case's ending
 JUDGED = 60
 SEEDS = (0, 1, 2)  # of the rounds in which they are judged: other devices, other data, other cohorts
 PAPER = {"network": "flat", "state": "ratio", "buffer": 5, "size_lr": 0.02, "intensity_lr": 3e-4, "critic_lr": None}
@@ -25,6 +25,7 @@ STEPS: dict[str, dict[str, Any]] = {  # each adds to the one before
     "longer": {},
     "warm": {"warm": 600},
     "calm": {"size_lr": 0.001, "intensity_lr": 0.0003, "critic_lr": 0.003},
+    "more": {},
 }
 BEST = list(STEPS)[-1]
 FIXED: dict[str, dict[str, Any]] = {  # nothing to learn
@@ -77,7 +78,7 @@ def main(runs: Path, chosen: list[str]) -> None:
     with Workshop() as shop:  # a seed after the other, so that its data are loaded once
         for name, (where, method) in todo.items():
             if not name.endswith(tuple(FIXED)):
-                rounds = LONGER.get(name, LEARNED)
+                rounds = LONGER.get(name.rpartition("-")[2], LEARNED)
                 learn({**changed(where, method), "rounds": rounds}, runs / f"{name}-policy", shop)
                 policies[name] = {"policy": str(runs / f"{name}-policy")}
         for seed in SEEDS:

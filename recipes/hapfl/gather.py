@@ -149,7 +149,7 @@ def agents(runs: Path) -> list[str]:
         "## The agents against the best allocation",
         "",
         f"CIFAR-10, on the clock alone: {JUDGED} rounds without learning on {len(SEEDS)} seeds that pre-training has",
-        "not seen. Each line from `paper` to `calm` adds to the one before; `imitation` is the warm start alone,",
+        "not seen. Each line from `paper` to `more` adds to the one before; `imitation` is the warm start alone,",
         "`search` finds the best allocation for the assessed times, `even` gives all the large model and E epochs. The",
         "ratio is that of the times of an epoch, which PPO1 is rewarded for; the latency is PPO2's. Of the possible:",
         "the reduction of latency from `even`, as a share of that of `search`.",
