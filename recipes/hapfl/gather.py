@@ -38,7 +38,8 @@ def main(runs: Path) -> None:
         "# hapfl",
         "",
         "Written by `python recipes/hapfl/gather.py`; what was run and what follows: [hapfl](../hapfl.md).",
-        "Times are virtual, in seconds on the clients' devices; mean ± deviation over seeds.",
+        "Times are virtual, in seconds on the clients' devices; mean ± deviation over seeds. By then: what clients",
+        "hold at the first evaluation after the time that HAPFL takes for all its rounds, or at the end.",
         "",
     ]
     rows = {name: methods(runs, name) for name in DATA}
@@ -57,15 +58,24 @@ def main(runs: Path) -> None:
 
 def methods(runs: Path, data: str) -> Found:
     """HAPFL and the others, by method and model."""
-    found = {}
-    own = case(runs, f"hapfl-{data}")
-    if own["seconds"]:
-        found["hapfl", "several"] = own
+    folders = {("hapfl", "several"): seeds(runs, f"hapfl-{data}")}
     for model in ("large", "small"):
         if (runs / f"hapfl-{data}-{model}").exists():
-            for label, folders in Comparison(runs / f"hapfl-{data}-{model}").runs().items():
-                found[label.split()[0], model] = measured(folders)
-    return {key: row for key, row in found.items() if row["seconds"]}
+            for label, those in Comparison(runs / f"hapfl-{data}-{model}").runs().items():
+                folders[label.split()[0], model] = those
+    found = {key: row for key, those in folders.items() if (row := measured(those))["seconds"]}
+    if own := found.get(("hapfl", "several")):
+        for key, row in found.items():
+            row["by then"] = [held_by(folder, fmean(own["seconds"])) for folder in folders[key]]
+    return found
+
+
+def held_by(folder: Path, seconds: float) -> float:
+    """What clients hold, in %, at the first evaluation after so many seconds on the devices, or at the end."""
+    with Run(folder) as run:
+        ends = {row["round"]: row["begin"] + row["seconds"] for row in run.clock()}
+        values = [(ends[row["round"]], 100 * row["accuracy"]) for row in run.metrics("held")]
+    return next((value for end, value in values if end >= seconds), values[-1][1])
 
 
 def measured(folders: list[Path]) -> Row:
@@ -95,8 +105,8 @@ def against_others(data: str, found: Found) -> list[str]:
     for (method, model), row in found.items():
         paper = PAPER[data].get(method) if model == "large" else None
         said = [f"-{paper[1]} %", f"-{paper[0]} %"] if paper else ["", ""]
-        lines.append((*compared(method, model, row, found, ("final", "held", "global")), *said))
-    header = ("method", "model", "final %", "held %", "global %", *TIMES, "paper: time", "latency")
+        lines.append((*compared(method, model, row, found, ("final", "held", "by then", "global")), *said))
+    header = ("method", "model", "final %", "held %", "by then %", "global %", *TIMES, "paper: time", "latency")
     return [
         f"## {DATA[data]}: 10 clients, 6 in a round, devices up to 10 times apart",
         "",
@@ -226,7 +236,11 @@ def scale_trained(runs: Path) -> list[str]:
 
 
 def case(runs: Path, name: str) -> Row:
-    return measured([folder for seed in SEEDS if (folder := runs / f"{name}-s{seed}").exists()])
+    return measured(seeds(runs, name))
+
+
+def seeds(runs: Path, name: str) -> list[Path]:
+    return [folder for seed in SEEDS if (folder := runs / f"{name}-s{seed}").exists()]
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]], words: set[int]) -> str:
