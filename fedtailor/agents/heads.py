@@ -155,25 +155,30 @@ class CategoricalHead:
 
 
 class IntegerHead:
-    """A whole number from low to high, where neighbours are alike: equal steps of sigmoid(z), z ~ Logistic(mu, s).
+    """A whole number from low to high, where neighbours are alike: steps of sigmoid(z), z ~ Logistic(mu, s).
 
     Of n numbers, the k-th is chosen where (k - 1) / n < sigmoid(z) < k / n. Many values need one logit, and each
     learns from its neighbours. At the start, mu = 0 and s = 1, all values are equally likely. Greedy is the median,
-    which the ends of the range do not pull away as they do the mean.
+    which the ends of the range do not pull away as they do the mean. With ``ratios``, steps are those of the
+    logarithm, for numbers of which twice as many is twice as much: at the start 1 is about as likely as 2 and 3.
     """
 
     per_slot: ClassVar = False
     outputs: ClassVar = 1
     numbers: ClassVar = 1
 
-    def __init__(self, low: int, high: int):
+    def __init__(self, low: int, high: int, ratios: bool = False):
         self.low, self.high = low, high
         self.parameters = [_logarithm(1.0)]
+        steps = torch.arange(low, high + 2) - 0.5
+        steps = steps.log() if ratios else steps
+        self._borders = (steps - steps[0]) / (steps[-1] - steps[0])  # of sigmoid(z), between the numbers
 
     def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
         if stream is not None:
             return self.low + _pick(self._logits(logits), stream)[..., None]
-        return (self.low + (self.high + 1 - self.low) * logits.sigmoid()).floor().clamp(max=self.high)
+        above = torch.searchsorted(self._borders, logits.sigmoid(), right=True) - 1
+        return (self.low + above).clamp(max=self.high).to(logits.dtype)
 
     def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
         return _picked(self._logits(logits), action.squeeze(-1) - self.low)
@@ -183,8 +188,7 @@ class IntegerHead:
 
     def _logits(self, logits: Tensor) -> Tensor:
         """The logarithms of the values' probabilities.  # (..., values)"""
-        values = self.high + 1 - self.low
-        borders = (torch.arange(values + 1) / values).logit().clamp(-99.0, 99.0)  # finite: so are the gradients
+        borders = self._borders.logit().clamp(-99.0, 99.0)  # finite: so are the gradients
         z = (borders - logits) / self.parameters[0].exp()
         left, right = z[..., :-1], z[..., 1:]
         # sigmoid(right) - sigmoid(left), whose own logarithm would be lost where both are nearly 0 or 1

@@ -13,6 +13,7 @@ from fedtailor.weights import delta, learned, mean, norm, select
 
 ADJUSTMENT = "adjustment"  # the name of the decision
 FEATURES = 6  # loss, accuracy and divergence of a client, then of the server
+SPREAD = 0.2  # of the weights' logits at the start: more of it harms the model and hides what the batch size does
 FAR = 10.0  # deviations from the mean beyond which the agent sees no difference
 
 
@@ -221,8 +222,10 @@ class BWA(Adjusted):
     )
     carries: ClassVar = ("agent", "tally", "scale")
 
-    reward: Literal["gain", "objective"] = Field(
-        "gain", description="eq. 8 with its bonus, or alpha^accuracy: a term of the objective itself (eq. 7)"
+    reward: Literal["gain", "objective", "rise"] = Field(
+        "gain",
+        description="eq. 8 with its bonus; alpha^accuracy, a term of the objective itself (eq. 7); or the rise of the "
+        "accuracy, whose sum is what a run ends with",
     )
     network: Literal["flat", "per-slot"] = Field(
         "flat", description="the agent's networks: flat is the paper's; per-slot serves any number of clients"
@@ -252,7 +255,10 @@ class BWA(Adjusted):
             discount=self.discount,
             trace=self.trace,
         )
-        heads: dict[str, Head] = {"batch": IntegerHead(self.smallest, self.largest), "weights": SimplexHead()}
+        heads: dict[str, Head] = {
+            "batch": IntegerHead(self.smallest, self.largest, ratios=True),
+            "weights": SimplexHead(SPREAD),
+        }
         mine = {name: head for name, head in heads.items() if self.controls in ("both", name)}
         server.state["agent"] = PPO(server.largest_cohort, FEATURES, mine, settings, server.stream("agent"))
         # Numbers seen in all episodes: how many, their sum, the sum of their squares.
@@ -276,6 +282,8 @@ class BWA(Adjusted):
     def _reward(self, before: float, after: float, highest: float, round: int, samples: int) -> float:
         if self.reward == "objective":
             return super()._reward(before, after, highest, round, samples)
+        if self.reward == "rise":
+            return after - before
         gain = (after - before) / max(before, 1 / samples)
         return gain * round if after > highest else gain
 

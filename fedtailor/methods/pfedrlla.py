@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedtailor.agents import DDPG, DDPGSettings, Replay, Simplex
@@ -14,7 +14,7 @@ from fedtailor.methods.base import AgentMethod, Ask, Card, Decide, Reward, Steps
 from fedtailor.methods.sides import Client, Replies, Server
 from fedtailor.models import Network
 from fedtailor.payload import Payload
-from fedtailor.weights import Weights, combinations, select
+from fedtailor.weights import Weights, combinations, mean, select
 
 HEAD = "head-weights"  # the name of the decision
 PACE = 0.1  # of the running target accuracy
@@ -47,13 +47,17 @@ class PFedRLLA(AgentMethod):
         cost="that of FedAvg, and two forward passes over the validation data; everyone trains before round 1",
         limits=(
             "body = head = none, no initial training, peers = trained: a client receives FedAvg's global model",
+            "mixes = after, body = none, no initial training, all weight on the own head: FedAvg's local model",
             "head = similarity: the agent's target V_k of eq. 2 in place of the agent",
         ),
         deviations=(
             "the ages of all models are part of the state, and gamma may discount old ones; gamma = 1 is the paper",
             "the actor's loss has a penalty on its logits, peers are shuffled in the replay, and the critic sees "
             "rewards and weights of order one: without that DDPG stays worse than equal weights for thousands of steps",
-            "prior = similarity starts from V_k instead of equal weights; none is the paper",
+            "prior = similarity starts from V_k instead of equal weights, half gives the own head a half; none is the "
+            "paper",
+            "mixes = after aggregates heads after the local training, with the own head fresh and not many rounds old, "
+            "and the result is deployed; r2 then compares with the trained model alone; before is the paper",
             "PCA bases are fitted once on the heads of the first cohort and kept, so that embeddings can be compared",
             "an empty previous cohort (all its clients failed) is replaced by the present one, as in round 1",
             "accuracy is that of validation data; the target follows its running mean unless it is given",
@@ -75,6 +79,11 @@ class PFedRLLA(AgentMethod):
     )
     peers: Literal["trained", "uploaded"] = Field(
         "trained", description="the previous cohort's models: after their training, or as they were sent before it"
+    )
+    mixes: Literal["before", "after"] = Field(
+        "before",
+        description="when heads are aggregated: before the local training, which is the paper, or after it, with the "
+        "client's fresh head, and the training starts from the previous cohort's mean head",
     )
     initial: bool = Field(True, description="everyone trains alone before round 1")
     gamma: float = Field(
@@ -98,8 +107,10 @@ class PFedRLLA(AgentMethod):
     network: Literal["mlp", "attention"] = Field(
         "mlp", description="the agent's networks: mlp is the paper's; attention serves any cohort, in any order"
     )
-    prior: Literal["none", "similarity"] = Field(
-        "none", description="what the agent begins with: equal weights, or those of eq. 2, of which it learns the rest"
+    prior: Literal["none", "similarity", "half"] = Field(
+        "none",
+        description="what the agent begins with: equal weights, those of eq. 2, or half for the client's own head and "
+        "half by eq. 2; it learns the rest",
     )
     penalty: float = Field(
         0.1, ge=0, description="weight of the squared logits (without the prior) in the actor's loss"
@@ -114,6 +125,12 @@ class PFedRLLA(AgentMethod):
         "later", description="when a reward is known: with the client's upload, or asked for after each decision"
     )
 
+    @model_validator(mode="after")
+    def _in_time(self) -> "PFedRLLA":
+        if self.mixes == "after" and self.judge == "at once":
+            raise ValueError("heads that are mixed after the training cannot be judged at once")
+        return self
+
     def inert(self) -> str | None:
         if self._acts and self.updates == 0 and self.policy is None:
             return "updates = 0 without a policy: the agent never learns, weights stay random or nearly equal"
@@ -125,7 +142,9 @@ class PFedRLLA(AgentMethod):
 
     def rehearsal(self) -> "PFedRLLA":
         """Heads alone are aggregated, so that a reward is the head's (appendix D), and every round trains."""
-        return self.model_copy(update={"body": "local", "every": 1, "policy": None})
+        changes = {"every": 1, "policy": None}
+        # after the training, accuracies with and without the aggregation share a body anyway
+        return self.model_copy(update=changes if self.mixes == "after" else {**changes, "body": "local"})
 
     def shared(self, network: Network) -> frozenset[str]:
         return network.part("head" if self.body == "local" else "all")
@@ -182,12 +201,13 @@ class PFedRLLA(AgentMethod):
         peers = {k: _Peer(**row) for k, row in server.state["peers"].items()}
         embedded = self._embedded(server, own, peers)
         server.state["open"] = {}
-        shares: dict[int, dict[str, dict[int, float]]] = {}
+        shares: dict[int, dict[str, dict[int, float]]] = {}  # in what training starts from
+        mixed: dict[int, dict[int, float]] = {}  # in the head that is aggregated after it
         for k, model in own.items():
-            view = _View(k, model, peers, server.round)
+            view = _View(k, model, peers, server.round, fresh=self.mixes == "after")
             rows = torch.stack([embedded[j in peers and j != k, j] for j in view.ids]) if embedded else None
             weights = yield from self._weights(server, view, rows, sent[k])
-            shares[k] = self._shares(view, weights)
+            shares[k], mixed[k] = self._shares(view, weights)
             if self.judge == "at once" and k in server.state["open"]:
                 (aggregate,) = self._aggregates(server, {k: shares[k]}, own, peers).values()
                 judged: Replies = yield Ask("assess", {k: Payload({"model": aggregate})})
@@ -195,8 +215,16 @@ class PFedRLLA(AgentMethod):
         if self.peers == "uploaded":
             server.state["peers"] = {k: vars(peer) for k, peer in own.items()}
         signal = {"version": server.state["version"]}
-        aggregates = self._aggregates(server, shares, own, peers)
-        return {k: Payload({"model": model}, config=signal) for k, model in aggregates.items()}
+        starts = self._aggregates(server, shares, own, peers)
+        others = {k: {"head": {j: w for j, w in of.items() if j != k}} for k, of in mixed.items()}
+        heads = self._aggregates(server, {k: of for k, of in others.items() if any(of["head"].values())}, own, peers)
+        return {
+            k: Payload(
+                {"model": model} | ({"head": heads[k]} if k in heads else {}),
+                config=signal | ({"own": mixed[k].get(k, 0.0) / sum(mixed[k].values())} if k in heads else {}),
+            )
+            for k, model in starts.items()
+        }
 
     def decide(self, server: Server, question: Decide) -> Tensor:
         agent: DDPG = server.state["agent"]
@@ -261,6 +289,8 @@ class PFedRLLA(AgentMethod):
         flags = (torch.arange(count) == count - 1)[:, None].float()
         observation = torch.zeros(slots, self.size + 3)
         near = similar.clamp(min=SMALLEST).log()[:, None]
+        if self.prior == "half" and count > 1:
+            near[-1] = near[:-1].logsumexp(0)
         observation[place] = torch.cat([rows, ages.log1p(), flags, near], 1)
         mask = torch.zeros(slots, dtype=torch.bool)
         mask[place] = True
@@ -272,7 +302,7 @@ class PFedRLLA(AgentMethod):
                 "mask": mask,
                 "action": action,
                 "gap": float((chosen - similar).square().sum()),
-                "before": sent.number("accuracy"),
+                "before": sent.number("accuracy"),  # of what it had before
             }
         return {"similarity": similar.tolist(), "agent": chosen.tolist()}
 
@@ -285,7 +315,7 @@ class PFedRLLA(AgentMethod):
         for k, accuracy in judged.items():
             decision = server.state["open"].pop(k)
             r1 = math.exp(accuracy - server.state["target"]) - 1
-            r2 = accuracy - decision["before"]
+            r2 = accuracy - replies[k].numbers.get("alone", decision["before"])
             reward = self.b1 * r1 + self.b2 * r2 - self.b3 * decision["gap"]
             yield Reward(HEAD, reward, about=k)
             agent: DDPG = server.state["agent"]
@@ -310,8 +340,10 @@ class PFedRLLA(AgentMethod):
 
     # Aggregation
 
-    def _shares(self, view: "_View", weights: Mapping[str, Sequence[float]]) -> dict[str, dict[int, float]]:
-        """The share of every client of a view in the body and in the head."""
+    def _shares(
+        self, view: "_View", weights: Mapping[str, Sequence[float]]
+    ) -> tuple[dict[str, dict[int, float]], dict[int, float]]:
+        """Every client's share in the body and head that training starts from, and in the head after it."""
         rules = {"size": view.sizes, "uniform": [1.0] * len(view.ids), **weights}
         # Only differences count once the shares are normalised, and the freshest models keep their weight.
         discounts = [self.gamma ** (age - min(view.ages)) for age in view.ages]
@@ -321,7 +353,10 @@ class PFedRLLA(AgentMethod):
                 return view.before
             return {j: w * discount for j, w, discount in zip(view.ids, rules[rule], discounts, strict=True)}
 
-        return {part: shares(rule) for part, rule in (("body", self.body), ("head", self.head)) if rule != "local"}
+        late = self.mixes == "after"
+        rules_of = {"body": self.body, "head": "none" if late else self.head}
+        start = {part: shares(rule) for part, rule in rules_of.items() if rule != "local"}
+        return start, shares(self.head) if late else {}
 
     def _aggregates(
         self,
@@ -369,9 +404,10 @@ class PFedRLLA(AgentMethod):
         return Payload(numbers=self._facts(client))
 
     def fit(self, client: Client) -> None:
-        client.state["facts"] = self._facts(client)
+        before = {} if self.mixes == "after" else self._facts(client)
         client.train()
         self._keep(client, client.round)
+        client.state["facts"] = before or self._mixed_facts(client)
         version = client.payload.config.get("version", 0)
         if self._splits and client.state.get("version") != version:
             client.state |= {"version": version, "judge": client.weights("body")}
@@ -380,10 +416,24 @@ class PFedRLLA(AgentMethod):
         model = {"model": client.state["model"]} if self.peers == "trained" else {}
         return Payload(model, client.state.pop("facts"))
 
+    def personal(self, client: Client) -> None:
+        """The aggregation after the training: the client's fresh head and the other heads, which it was sent."""
+        if "head" in client.payload.groups:
+            others, share = client.payload["head"], float(client.payload.config["own"])
+            client.load(mean([select(client.weights(), others.keys()), others], [share, 1 - share]))
+
+    def _mixed_facts(self, client: Client) -> dict[str, Any]:
+        """Validation accuracy with the aggregated head, and alone, without it."""
+        trained, alone = client.weights("head"), self._facts(client)
+        self.personal(client)
+        facts = self._facts(client)
+        client.load(trained)
+        return {**facts, "alone": alone["accuracy"]}
+
     @property
     def _splits(self) -> bool:
         """Whether rewards are measured with a body of their own (appendix G)."""
-        return self.policy is None and self._acts and self.body != "local"
+        return self.policy is None and self._acts and self.body != "local" and self.mixes == "before"
 
     def _keep(self, client: Client, round: int) -> None:
         client.state |= {"model": select(client.weights(), client.shared), "trained": round}
@@ -417,11 +467,13 @@ class _Peer:
 class _View:
     """Whose models are mixed for a target client: those of the previous cohort in the order of ids, its own last."""
 
-    def __init__(self, target: int, own: _Peer, peers: Mapping[int, _Peer], round: int):
+    def __init__(self, target: int, own: _Peer, peers: Mapping[int, _Peer], round: int, fresh: bool = False):
         self.target = target
         others = {j: peer for j, peer in peers.items() if j != target}
         self.ids = [*others, target]
         models = [*others.values(), own]
         self.sizes = [peer.samples for peer in models]
         self.ages = [round - peer.trained for peer in models]
+        if fresh:  # the target will have trained
+            self.ages[-1] = 0
         self.before = {j: peer.samples for j, peer in peers.items()}  # with the target only if it was among them

@@ -362,7 +362,7 @@ def test_a_policy_is_deployed_greedily_and_learns_no_more(tmp_path: Path, method
     actors = zip(state["agent"]["actor"]["parameters"], known["actor"]["parameters"], strict=True)
     assert all(torch.equal(one, other) for one, other in actors)
     if method == "bwa":
-        heads = {"batch": IntegerHead(1, 64), "weights": SimplexHead()}
+        heads = {"batch": IntegerHead(1, 64, ratios=True), "weights": SimplexHead()}
         agent = PPO(4, 6, heads, PPOSettings(hidden=(256, 256)), torch.Generator().manual_seed(9))
         agent.load_state_dict(known)
         seen = decisions[0]["observation"].clone()

@@ -87,6 +87,26 @@ def test_hand_pfedrlla(tmp_path: Path) -> None:
         assert [(row["bytes_up"], row["bytes_down"]) for row in done.rounds()] == [(up, down + 16), (up, down)]
 
 
+def test_hand_pfedrlla_that_aggregates_heads_after_the_training(tmp_path: Path) -> None:
+    """Before round 1 as above: b = 0.6, 1.4 and h = 1.8, 2.2.
+
+    Round 1: both start from the mean by size, b = 1.2 and h = (1.8 + 3 * 2.2) / 4 = 2.1. Training: e = 2.52 gives
+    b = 0.6708, h = 1.7976; e = -1.48 gives b = 1.5108, h = 2.2776. Deployed heads: 3/4 * 1.7976 + 2.2 / 4 = 1.8982 and
+    (2.2776 + 1.8) / 2 = 2.0388. The own head is 0 rounds old, that of the peer 1.
+    """
+    federation = judged(TWO, ([1.0], [4.0]), test=2.0)
+    settings = {**changed(PRODUCT, mixes="after", body="none"), "rounds": 1, "evaluation": {"models": ["held"]}}
+    with run(settings, folder=tmp_path / "run", federation=federation, scripts={HEAD: scripted}) as done:
+        found = [unpack(done._store.state("client", k))["state"]["model"] for k in (0, 1)]
+        assert [float(w[B]) for w in found] == pytest.approx([0.6708, 1.5108], abs=1e-6)
+        assert [float(w[H]) for w in found] == pytest.approx([1.7976, 2.2776], abs=1e-6)
+        losses = [(1.8982 * 0.6708 - 2) ** 2 / 2, (2.0388 * 1.5108 - 2) ** 2 / 2]
+        assert [row["loss"] for row in done.scores("held", 1)] == pytest.approx(losses, abs=1e-6)
+        assert [row["observation"][[0, 2], 2].tolist() for row in done.decisions()] == [
+            pytest.approx([math.log(2), 0.0])
+        ] * 2
+
+
 def rewards_of(method: PFedRLLA, state: dict[str, Any], accuracies: dict[int, float]) -> dict[int | None, float]:
     """Eq. 1 for decisions that wait for their reward."""
     agent = DDPG(2, 3, Simplex(), DDPGSettings(hidden=(4,)), torch.Generator().manual_seed(0))
@@ -119,6 +139,32 @@ def test_the_three_terms_of_the_reward_by_hand() -> None:
     assert rewards_of(PFedRLLA(target=0.5, b1=3, b2=5, b3=7), state, {3: 0.75}) == {
         3: pytest.approx(0.77707625, abs=1e-6)
     }
+
+
+def test_after_the_training_a_reward_compares_with_the_trained_model_alone() -> None:
+    """As above, but alone 1/2 in place of 5/8 before: r2 = 1/4, with {0, 1, 0} the reward."""
+    agent = DDPG(2, 3, Simplex(), DDPGSettings(hidden=(4,)), torch.Generator().manual_seed(0))
+    server: Any = SimpleNamespace(state={"agent": agent, "target": 0.5, "open": {3: waiting(0.625, 0.1)}})
+    replies = Replies({3: Payload(numbers={"accuracy": 0.75, "alone": 0.5})}, {})
+    (step,) = PFedRLLA(target=0.5, mixes="after", b1=0, b3=0)._rewards(server, replies)
+    assert isinstance(step, Reward)
+    assert step.value == pytest.approx(0.25)
+
+
+def test_heads_of_ones_own_after_the_training_are_fedavgs_local_models(tmp_path: Path) -> None:
+    def own(_server: Server, question: Decide) -> Tensor:
+        assert question.mask is not None
+        return torch.eye(len(question.mask))[-1]
+
+    late = {"name": "pfedrlla", "mixes": "after", "body": "none", "initial": False}
+    with (
+        run({**DIGITS, "method": late}, folder=tmp_path / "one", scripts={HEAD: own}) as one,
+        run({**DIGITS, "method": {"name": "fedavg"}}, folder=tmp_path / "two") as two,
+    ):
+        wanted = {row["client"]: row["loss"] for row in two.scores("held", 3)}
+        found = {row["client"]: row["loss"] for row in one.scores("held", 3)}
+        assert len(found) >= 4
+        assert found == {k: pytest.approx(wanted[k], rel=1e-4) for k in found}
 
 
 def test_the_running_target_follows_the_mean_accuracy() -> None:
@@ -168,6 +214,8 @@ FINGERPRINTS = [
     {"side": 4},
     {"noise": 3.0, "warmup": 0},
     {"prior": "similarity", "warmup": 0},
+    {"prior": "half", "warmup": 0},
+    {"mixes": "after"},
     {"network": "attention", "warmup": 0},
     {"warmup": 3},
 ]
@@ -201,9 +249,9 @@ def test_a_model_that_is_old_counts_less(tmp_path: Path) -> None:
 
     view = _View(0, _Peer({}, 1.0, 2.0), {1: _Peer({}, 3.0, 4.0)}, 5)
     assert view.ages == [1.0, 3.0]
-    shares = PFedRLLA(gamma=0.5)._shares(view, {"agent": [0.25, 0.75]})
+    shares = PFedRLLA(gamma=0.5)._shares(view, {"agent": [0.25, 0.75]})[0]
     assert shares == {"head": {1: 0.25, 0: 0.1875}, "body": {1: 3.0, 0: 0.25}}
-    assert PFedRLLA(gamma=0.0)._shares(view, {"agent": [0.25, 0.75]})["head"] == {1: 0.25, 0: 0.0}
+    assert PFedRLLA(gamma=0.0)._shares(view, {"agent": [0.25, 0.75]})[0]["head"] == {1: 0.25, 0: 0.0}
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0, 100.0])
