@@ -214,9 +214,10 @@ class BWA(Adjusted):
             "the critic learns lambda-returns; the paper's loss takes the critic's next value (trace = 0)",
             "phi^t = 0 counts as one right sample, so that a reward is finite",
             "clients that do not answer are masked in state and action, and the weights of the others sum to one",
-            "the batch size is a rounded logistic variable: one logit for 64 neighbouring values",
-            "the rates, passes and discount of PPO are not in the paper: ours are usual ones, and a small discount, "
-            "since an episode of a few decisions says little about the distant future",
+            "the batch size is a rounded logistic variable, one logit for 64 neighbouring values, by ratios: twice the "
+            "batch is half the steps",
+            "the rates, passes and discount of PPO are not in the paper: ours learn from a few hundred decisions, each "
+            "for its own reward (discount 0), since a short episode says little about the distant future",
         ),
         only_sums=False,
     )
@@ -231,12 +232,12 @@ class BWA(Adjusted):
         "flat", description="the agent's networks: flat is the paper's; per-slot serves any number of clients"
     )
     hidden: int = Field(256, ge=1, le=100_000, description="units of each of the two hidden layers")
-    actor_lr: float = Field(3e-4, gt=0, le=1, description="learning rate of the actor")
-    critic_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the critic")
+    actor_lr: float = Field(3e-3, gt=0, le=1, description="learning rate of the actor")
+    critic_lr: float = Field(3e-3, gt=0, le=1, description="learning rate of the critic")
     updates: int = Field(10, ge=0, le=10_000, description="passes M over the decisions of an episode; 0 never learns")
     clip: float = Field(0.2, gt=0, lt=1, description="how far an action's probability may move and still gain")
     discount: float = Field(
-        0.5, ge=0, lt=1, description="weight of the next round's value; near 1, learning takes far more episodes"
+        0.0, ge=0, lt=1, description="weight of the next round's value; near 1, learning takes far more episodes"
     )
     trace: float = Field(0.95, ge=0, le=1, description="lambda of the returns: 1 trusts rewards, 0 the critic")
 

@@ -221,8 +221,18 @@ def test_a_whole_number_by_hand() -> None:
     assert head.sample(torch.tensor([log(3)]), mask, None).tolist() == [5.0]
 
 
-def test_a_whole_number_stays_in_its_range() -> None:
-    head, mask = IntegerHead(1, 64), torch.ones(1, dtype=torch.bool)
+def test_a_whole_number_by_ratios_by_hand() -> None:
+    """2, 3 and 4 by ratios: borders log(5/3) and log(7/3) of log(9/3) = 0.46497, 0.77124; the median 1/2 is in 3's part."""
+    head, mask = IntegerHead(2, 4, ratios=True), torch.ones(1, dtype=torch.bool)
+    logits, values = torch.zeros(3, 1), torch.tensor([[2.0], [3.0], [4.0]])
+    chances = head.log_prob(logits, mask, values).exp().detach()
+    assert chances.tolist() == pytest.approx([log(5 / 3) / log(3), log(7 / 5) / log(3), log(9 / 7) / log(3)], abs=1e-6)
+    assert head.sample(torch.zeros(1), mask, None).tolist() == [3.0]
+
+
+@pytest.mark.parametrize("ratios", [False, True])
+def test_a_whole_number_stays_in_its_range(ratios: bool) -> None:
+    head, mask = IntegerHead(1, 64, ratios), torch.ones(1, dtype=torch.bool)
     for logit, end in ((-50.0, 1.0), (50.0, 64.0)):
         logits = torch.tensor([logit], requires_grad=True)
         assert head.sample(logits.detach(), mask, None).tolist() == [end]

@@ -332,7 +332,8 @@ def test_every_setting_matters(tmp_path: Path) -> None:
         {"updates": 2},
         {"clip": 0.01, "actor_lr": 1e-2},
         {"discount": 0.9},
-        {"trace": 0.5},
+        {"discount": 0.9, "trace": 0.5},
+        {"reward": "rise"},
     ]
     seen: dict[bytes, dict[str, Any]] = {}
     for i, change in enumerate(changes):
