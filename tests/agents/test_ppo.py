@@ -222,7 +222,7 @@ def test_a_whole_number_by_hand() -> None:
 
 
 def test_a_whole_number_by_ratios_by_hand() -> None:
-    """2, 3 and 4 by ratios: borders log(5/3) and log(7/3) of log(9/3) = 0.46497, 0.77124; the median 1/2 is in 3's part."""
+    """2, 3 and 4 by ratios: borders log(5/3) and log(7/3) of log(9/3) = 0.465, 0.771; the median 1/2 is a 3."""
     head, mask = IntegerHead(2, 4, ratios=True), torch.ones(1, dtype=torch.bool)
     logits, values = torch.zeros(3, 1), torch.tensor([[2.0], [3.0], [4.0]])
     chances = head.log_prob(logits, mask, values).exp().detach()
