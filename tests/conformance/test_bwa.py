@@ -147,6 +147,7 @@ class Told(BWA):
         # from 0, counted as 1 of 16, to the first maximum; down; up, but lower than before; a maximum in round 4
         ("gain", [4.0 * 1, -0.5, 0.5, (5 / 16) / (3 / 16) * 4]),
         ("objective", [64**-0.75, 64**-0.875, 64**-0.8125, 64**-0.5]),
+        ("rise", [0.25, -0.125, 0.0625, 0.3125]),
     ],
 )
 def test_the_rewards_by_hand(tmp_path: Path, reward: str, wanted: list[float]) -> None:
