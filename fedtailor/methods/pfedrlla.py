@@ -54,7 +54,7 @@ class PFedRLLA(AgentMethod):
             "the ages of all models are part of the state, and gamma may discount old ones; gamma = 1 is the paper",
             "the actor's loss has a penalty on its logits, peers are shuffled in the replay, and the critic sees "
             "rewards and weights of order one: without that DDPG stays worse than equal weights for thousands of steps",
-            "prior = similarity starts from V_k instead of equal weights, half gives the own head a half; none is the "
+            "prior = similarity starts from V_k instead of equal weights, own gives the own head a share; none is the "
             "paper",
             "mixes = after aggregates heads after the local training, with the own head fresh and not many rounds old, "
             "and the result is deployed; r2 then compares with the trained model alone; before is the paper",
@@ -107,11 +107,12 @@ class PFedRLLA(AgentMethod):
     network: Literal["mlp", "attention"] = Field(
         "mlp", description="the agent's networks: mlp is the paper's; attention serves any cohort, in any order"
     )
-    prior: Literal["none", "similarity", "half"] = Field(
+    prior: Literal["none", "similarity", "own"] = Field(
         "none",
-        description="what the agent begins with: equal weights, those of eq. 2, or half for the client's own head and "
-        "half by eq. 2; it learns the rest",
+        description="what the agent begins with: equal weights, those of eq. 2, or the share `own` for the client's own "
+        "head and the rest by eq. 2; it learns what differs",
     )
+    own: float = Field(0.5, gt=0, lt=1, description="share of the client's own head in the prior of that name")
     penalty: float = Field(
         0.1, ge=0, description="weight of the squared logits (without the prior) in the actor's loss"
     )
@@ -289,8 +290,8 @@ class PFedRLLA(AgentMethod):
         flags = (torch.arange(count) == count - 1)[:, None].float()
         observation = torch.zeros(slots, self.size + 3)
         near = similar.clamp(min=SMALLEST).log()[:, None]
-        if self.prior == "half" and count > 1:
-            near[-1] = near[:-1].logsumexp(0)
+        if self.prior == "own" and count > 1:
+            near[-1] = near[:-1].logsumexp(0) + math.log(self.own / (1 - self.own))
         observation[place] = torch.cat([rows, ages.log1p(), flags, near], 1)
         mask = torch.zeros(slots, dtype=torch.bool)
         mask[place] = True

@@ -26,7 +26,7 @@ from fedtailor.runs.measures import measures
 from fedtailor.runs.scoring import Scorer
 from fedtailor.runs.settings import Experiment
 from fedtailor.runs.store import Store
-from fedtailor.runs.tasks import Packed, Tasks
+from fedtailor.runs.tasks import Packed, Spool, Tasks
 from fedtailor.runs.watch import RoundReport, Watch
 from fedtailor.streams import numpy_stream
 from fedtailor.weights import Weights
@@ -49,7 +49,7 @@ class ClientsFailed(UserError):
 class _Round:
     """What a round gathers until it is committed."""
 
-    states: dict[int, bytes | None] = field(default_factory=dict)  # new client states, if accepted
+    states: Spool = field(default_factory=Spool)  # new client states, if accepted
     failed: dict[int, str] = field(default_factory=dict)
     trained: set[int] = field(default_factory=set)  # whose training is accepted, whatever fails after it
     details: str = ""
@@ -445,7 +445,8 @@ class RoundLoop:
             self.store.set_state("server", key, None)
         for client, row in sorted(self.server.memory.loaded.items()):
             self.store.set_state("memory", client, pack(row) if row else None)
-        for client, state in sorted(work.states.items()):
+        for client in sorted(work.states):
+            state = work.states[client]
             self.store.set_state("client", client, state)
             if state is not None:
                 self.tasks.stateful.add(client)

@@ -229,7 +229,7 @@ def _set(values: dict[str, Any], text: str) -> None:
         if isinstance(inner, Method):
             inner = values[name] = method_dict(inner)
         if not isinstance(inner, dict):
-            raise UserError(f"--set {_shown(text)}: {name} is not a table")
+            raise UserError(f"--set {_shown(text)}: {_shown_key(name)} is not a table")
         values = inner
     values[names[-1]] = _value(value.strip())
 

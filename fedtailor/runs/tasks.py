@@ -1,6 +1,9 @@
 """Tasks of clients: made when their turn comes, executed by an engine."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import io
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from fedtailor.engines import Engine, Result, Task
@@ -42,12 +45,49 @@ class Tasks:
         return make
 
     def execute(self, tasks: Sequence[Callable[[int], Task]]) -> Iterator[Result]:
-        """Results in the order of the tasks."""
-        results: dict[int, Result] = {}
+        """Results in the order of the tasks, as soon as all before them are there."""
+        early: dict[int, Result] = {}
+        given = 0
         for result in self.engine.run(task(index) for index, task in enumerate(tasks)):
-            results[result.index] = result
-            self.watch.task_done(len(results), len(tasks))
-        return iter([results[index] for index in sorted(results)])
+            early[result.index] = result
+            self.watch.task_done(given + len(early), len(tasks))
+            while given in early:
+                yield early.pop(given)
+                given += 1
+
+
+class Spool(MutableMapping[int, bytes | None]):
+    """The new states of clients, in a temporary file if they are large: a round may have more than fit into memory."""
+
+    HELD = 2**25  # bytes in memory
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(self.HELD)  # noqa: SIM115, it goes with the round
+        weakref.finalize(self, self._file.close)
+        self._places: dict[int, tuple[int, int] | None] = {}  # first byte and number of bytes
+
+    def __setitem__(self, client: int, state: bytes | None) -> None:
+        if state is None:
+            self._places[client] = None
+            return
+        self._places[client] = self._file.seek(0, io.SEEK_END), len(state)
+        self._file.write(state)
+
+    def __getitem__(self, client: int) -> bytes | None:
+        place = self._places[client]
+        if place is None:
+            return None
+        self._file.seek(place[0])
+        return self._file.read(place[1])
+
+    def __delitem__(self, client: int) -> None:
+        del self._places[client]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 class Packed:
