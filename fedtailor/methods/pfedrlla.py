@@ -109,8 +109,8 @@ class PFedRLLA(AgentMethod):
     )
     prior: Literal["none", "similarity", "own"] = Field(
         "none",
-        description="what the agent begins with: equal weights, those of eq. 2, or the share `own` for the own head and "
-        "the rest by eq. 2; it learns what differs",
+        description="what the agent begins with: equal weights, those of eq. 2, or the share `own` for the own head, "
+        "and the rest by eq. 2; it learns what differs",
     )
     own: float = Field(0.5, gt=0, lt=1, description="share of the client's own head in the prior of that name")
     penalty: float = Field(

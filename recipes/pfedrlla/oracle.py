@@ -1,12 +1,15 @@
 """pFedRLLA with an oracle in the agent's place: weights by the true overlap of labels, sum_c min(p_k(c), p_j(c)).
 
-``python recipes/pfedrlla/oracle.py RECIPE RUNS_DIR [SETTING=VALUE ...]`` runs the recipe's seeds into RUNS_DIR and
-prints the final accuracy of each; settings are the method's: gamma=0.5. What is there already is not run again.
+``python recipes/pfedrlla/oracle.py RECIPE RUNS_DIR`` runs FedAvg and the forms below with the recipe's seeds into
+RUNS_DIR and writes docs/results/RECIPE's name-oracle.md: what a client receives and what it has in the end. What is
+there already is not run again.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,25 +19,46 @@ import fedtailor
 from fedtailor.data import build
 from fedtailor.methods import Decide, Server
 from fedtailor.methods.pfedrlla import HEAD
-from fedtailor.runs import Run, run
+from fedtailor.runs import Run, Workshop, run
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+FORMS: dict[str, dict[str, Any]] = {
+    "fedavg": {"name": "fedavg"},
+    "oracle, before the training": {"name": "pfedrlla"},
+    "oracle, before, bodies of the cohort alone": {"name": "pfedrlla", "body": "none"},
+    "oracle, after": {"name": "pfedrlla", "body": "none", "mixes": "after"},
+}
 
 
-def main(recipe: str, runs: Path, changes: list[str]) -> None:
+def main(recipe: str, runs: Path) -> None:
     settings = fedtailor.experiment(recipe)
-    method = {"name": "pfedrlla", **{key: float(value) for key, value in (change.split("=") for change in changes)}}
-    found = []
-    for seed in settings.compare.seeds:
-        folder = runs / "-".join([f"{settings.name}-oracle", *changes, f"s{seed}"])
-        one = fedtailor.experiment({**settings.as_dict(), "method": method, "seed": seed})
-        if not folder.exists():
-            run(one, folder=folder, scripts={HEAD: oracle(one)}).close()
-        with Run(folder) as done:
-            found.append(100 * done.last()["final"]["accuracy"])
-            print(f"{folder.name}: {found[-1]:.1f}", flush=True)
-    print(f"oracle {' '.join(changes)}: {mean(found):.1f} +- {stdev(found):.1f}")
+    lines = [
+        f"# {settings.name}-oracle",
+        "",
+        "Written by `python recipes/pfedrlla/oracle.py`: head weights by the true overlap of labels, mixed before or "
+        "after the local training. Received: before it, in the last round; final: everyone has trained once more. "
+        f"Accuracy (%), mean ± deviation over seeds {', '.join(map(str, settings.compare.seeds))}.",
+        "",
+        "| form | received | final |",
+        "| --- | ---: | ---: |",
+    ]
+    with Workshop() as shop:
+        for form, method in FORMS.items():
+            found: dict[str, list[float]] = {"received": [], "final": []}
+            for seed in settings.compare.seeds:
+                name = "-".join([settings.name, "oracle", *form.replace(",", "").split(), f"s{seed}"])
+                one = fedtailor.experiment({**settings.as_dict(), "method": method, "seed": seed})
+                if not (runs / name).exists():
+                    run(one, folder=runs / name, workshop=shop, scripts={HEAD: oracle(one)}).close()
+                with Run(runs / name) as done:
+                    for model, values in found.items():
+                        values.append(100 * done.last()[model]["accuracy"])
+            lines.append(f"| {form} | {' | '.join(f'{mean(v):.1f} ± {stdev(v):.1f}' for v in found.values())} |")
+            print(lines[-1], flush=True)
+    (RESULTS / f"{settings.name}-oracle.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
-def oracle(settings: fedtailor.Experiment):  # type: ignore[no-untyped-def]
+def oracle(settings: fedtailor.Experiment) -> Callable[[Server, Decide], Tensor]:
     federation = build(settings.data, settings.partition_seed)
     labels = [federation.samples.y[federation.train[k]] for k in range(federation.clients)]
     classes = 1 + max(int(y.max()) for y in labels)
@@ -53,4 +77,4 @@ def oracle(settings: fedtailor.Experiment):  # type: ignore[no-untyped-def]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], Path(sys.argv[2]))
