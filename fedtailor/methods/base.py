@@ -89,6 +89,9 @@ class Method(BaseModel):
 
     # Settings
 
+    def check(self) -> None:
+        """Before anything is written: raise a `UserError` if what the method needs is not on this machine."""
+
     def inert(self) -> str | None:
         """A sentence when the settings switch the method's own idea off."""
         return None

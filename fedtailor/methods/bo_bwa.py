@@ -44,9 +44,11 @@ class BoBWA(Adjusted):
     )
     carries: ClassVar = ("trials",)
 
-    def start_server(self, server: Server) -> None:
+    def check(self) -> None:
         if self.learns and (find_spec("optuna") is None or find_spec("greenlet") is None):
             raise UserError("bo-bwa needs optuna: pip install 'fedtailor[bo]'")
+
+    def start_server(self, server: Server) -> None:
         super().start_server(server)
         server.state["trials"] = []  # all evaluations
         server.state["trial"] = None  # the one of this episode

@@ -300,6 +300,7 @@ def _begin(
 ) -> Run:
     if place.exists():
         raise UserError(f"{place} exists: go on with 'fedtailor resume {place}', or choose another name with --name")
+    settings.method.check()
     job = job_of(settings, shop)
     policy = _policy_of(settings, job)
     shop.engine_for(settings)  # one that cannot be had is refused here

@@ -503,4 +503,5 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("fedtailor.methods.bo_bwa.find_spec", lambda _name: None)
     with pytest.raises(fedtailor.UserError, match=r"fedtailor\[bo\]"):
         run(with_method(DIGITS, "bo-bwa"), folder=tmp_path / "run")
+    assert not list(tmp_path.iterdir())  # it is said before anything is written
     assert isinstance(BoBWA(), Adjusted)
