@@ -27,7 +27,7 @@ PAPER = {
 }
 # What is measured of a model: the mean over clients of their own, the accuracy on all test samples of the server's
 MODELS = {"final": "accuracy", "held": "accuracy", **dict.fromkeys(("global", "small", "medium", "large"), "pooled")}
-TWICE = ("hapfl", "several, twice the rounds")
+LONGER = {"twice": ("hapfl", "several, twice the rounds"), "longer": ("hapfl", "several, 12 rounds")}
 TIMES = ("time s", "latency s", "HAPFL's time", "HAPFL's latency")
 Row = dict[str, list[float]]  # by measure, a number per seed
 Found = dict[tuple[str, str], Row]  # by method and model
@@ -59,7 +59,8 @@ def main(runs: Path) -> None:
 
 def methods(runs: Path, data: str) -> Found:
     """HAPFL and the others, by method and model."""
-    folders = {("hapfl", "several"): seeds(runs, f"hapfl-{data}"), TWICE: seeds(runs, f"hapfl-{data}-twice")}
+    folders = {("hapfl", "several"): seeds(runs, f"hapfl-{data}")}
+    folders |= {key: seeds(runs, f"hapfl-{data}-{name}") for name, key in LONGER.items()}
     for model in ("large", "small"):
         if (runs / f"hapfl-{data}-{model}").exists():
             for label, those in Comparison(runs / f"hapfl-{data}-{model}").runs().items():
@@ -270,7 +271,7 @@ def draw_bars(rows: dict[str, Found]) -> None:
     for axes, (name, text) in zip(
         figure.subplots(2, 1), {"latency": "straggling latency", "seconds": "time"}.items(), strict=True
     ):
-        labels = list(dict.fromkeys(key for found in rows.values() for key in found if key != TWICE))
+        labels = list(dict.fromkeys(key for found in rows.values() for key in found if key not in LONGER.values()))
         for place, key in enumerate(labels):
             heights = [share(found, key, name) for found in rows.values()]
             places = [x + 0.8 * (place + 0.5) / len(labels) - 0.4 for x in range(len(rows))]
