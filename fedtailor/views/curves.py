@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedtailor.runs import Comparison, Run
@@ -18,6 +19,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 STROKES = ("-", "--", "-.", ":")
 MODELS = {"held": COLOURS[0], "global": COLOURS[1], "received": COLOURS[2]}
 FEW = 6  # methods whose bands do not yet make mud of each other
+WIDEST = 44  # letters in a line of a legend: settings can make long names
 INK, GREY, FAINT = "#333333", "#8a94a0", "#e6e9ed"
 
 Over = Literal["round", "time"]  # time: on the clients' devices
@@ -238,6 +240,7 @@ def legend(figure: "Figure", axes: "Axes") -> None:
     """A legend beside the axes, or a word where there is nothing to see."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
+        labels = [fill(label, WIDEST) for label in labels]
         figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9, handlelength=2.6)
     else:
         text = "nothing was evaluated on the way"
