@@ -12,6 +12,7 @@ from typing import Any
 from agents import BEST, FAMILIES, JUDGED, SCALES, SEEDS, STEPS
 
 from fedtailor.runs import Comparison, Run
+from fedtailor.runs.running import environment
 from fedtailor.views.curves import COLOURS, FAINT, new_figure
 from fedtailor.views.drawings.hapfl import rounds, sizes
 from fedtailor.views.rewards import rewards_figure
@@ -48,10 +49,24 @@ def main(runs: Path) -> None:
         parts += against_others(name, found)
     parts += [*agents(runs / "hapfl-agents"), *ablation(runs / "hapfl-agents"), *ablation_trained(runs)]
     parts += [*scale(runs / "hapfl-agents"), *scale_trained(runs)]
-    (PAGES / "hapfl.md").write_text("\n".join(parts), encoding="utf-8")
     draw_bars({name: found for name, found in rows.items() if len(found) > 1})
     draw_runs(runs)
+    parts += ["", "## Pictures", ""]
+    parts += [f"![{path.stem}]({path.name})" for path in sorted(PAGES.glob("hapfl-*.png"))]
+    parts += ["", took(runs), ""]
+    (PAGES / "hapfl.md").write_text("\n".join(parts), encoding="utf-8")
     print(PAGES / "hapfl.md")
+
+
+def took(runs: Path) -> str:
+    """Seeds, time and versions."""
+    seconds = []
+    for place in runs.rglob("run.db"):
+        with Run(place.parent) as run:
+            seconds.append(sum(row["seconds"] for row in run.rounds()))
+    made = ", ".join(f"{name} {version}" for name, version in environment().items())
+    tested = ", ".join(map(str, SEEDS))
+    return f"Seeds {tested}; the rounds of {len(seconds)} runs took {sum(seconds) / 60:.0f} minutes in all. {made}."
 
 
 # What was measured
