@@ -160,7 +160,7 @@ class IntegerHead:
     Of n numbers, the k-th is chosen where (k - 1) / n < sigmoid(z) < k / n. Many values need one logit, and each
     learns from its neighbours. At the start, mu = 0 and s = 1, all values are equally likely. Greedy is the median,
     which the ends of the range do not pull away as they do the mean. With ``ratios``, steps are those of the
-    logarithm, for numbers of which twice as many is twice as much: at the start 1 is about as likely as 2 and 3.
+    logarithm, for numbers of which twice as many is twice as much: at the start 1 is as likely as 2, 3 and 4 together.
     """
 
     per_slot: ClassVar = False

@@ -219,13 +219,11 @@ class PFedRLLA(AgentMethod):
         starts = self._aggregates(server, shares, own, peers)
         others = {k: {"head": {j: w for j, w in of.items() if j != k}} for k, of in mixed.items()}
         heads = self._aggregates(server, {k: of for k, of in others.items() if any(of["head"].values())}, own, peers)
-        return {
-            k: Payload(
-                {"model": model} | ({"head": heads[k]} if k in heads else {}),
-                config=signal | ({"own": mixed[k].get(k, 0.0) / sum(mixed[k].values())} if k in heads else {}),
-            )
-            for k, model in starts.items()
-        }
+        payloads = {k: Payload({"model": model}, config=signal) for k, model in starts.items()}
+        for k, head in heads.items():
+            own_share = mixed[k].get(k, 0.0) / sum(mixed[k].values())
+            payloads[k] = Payload({"model": starts[k], "head": head}, config={**signal, "own": own_share})
+        return payloads
 
     def decide(self, server: Server, question: Decide) -> Tensor:
         agent: DDPG = server.state["agent"]
@@ -303,7 +301,7 @@ class PFedRLLA(AgentMethod):
                 "mask": mask,
                 "action": action,
                 "gap": float((chosen - similar).square().sum()),
-                "before": sent.number("accuracy"),  # of what it had before
+                "before": sent.numbers.get("accuracy"),  # after the training, the reply says what it compares with
             }
         return {"similarity": similar.tolist(), "agent": chosen.tolist()}
 
@@ -397,7 +395,8 @@ class PFedRLLA(AgentMethod):
         """The client's model, and how good it is before it is aggregated."""
         client.load(client.state.get("model", {}))
         model = select(client.weights(), client.shared)
-        return Payload({"model": model}, {"trained": client.state.get("trained", 0), **self._facts(client)})
+        facts = self._sizes(client) if self.mixes == "after" else self._facts(client)
+        return Payload({"model": model}, {"trained": client.state.get("trained", 0), **facts})
 
     def assess(self, client: Client, payload: Payload) -> Payload:
         """How good an aggregate is."""
@@ -405,10 +404,12 @@ class PFedRLLA(AgentMethod):
         return Payload(numbers=self._facts(client))
 
     def fit(self, client: Client) -> None:
-        before = {} if self.mixes == "after" else self._facts(client)
+        if self.mixes == "before":
+            client.state["facts"] = self._facts(client)
         client.train()
         self._keep(client, client.round)
-        client.state["facts"] = before or self._mixed_facts(client)
+        if self.mixes == "after":
+            client.state["facts"] = self._mixed_facts(client)
         version = client.payload.config.get("version", 0)
         if self._splits and client.state.get("version") != version:
             client.state |= {"version": version, "judge": client.weights("body")}
@@ -445,8 +446,10 @@ class PFedRLLA(AgentMethod):
         client.load(client.state.get("judge", {}))
         score = client.evaluate("val")
         client.load(model)
-        accuracy = score.correct / max(score.samples, 1)
-        return {"samples": client.samples, "accuracy": accuracy, "validation": score.samples}
+        return {**self._sizes(client), "accuracy": score.correct / max(score.samples, 1)}
+
+    def _sizes(self, client: Client) -> dict[str, Any]:
+        return {"samples": client.samples, "validation": len(client.data("val")[1])}
 
 
 def similarity(embeddings: Tensor) -> Tensor:

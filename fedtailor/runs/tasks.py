@@ -54,6 +54,7 @@ class Tasks:
             while given in early:
                 yield early.pop(given)
                 given += 1
+        yield from (early[index] for index in sorted(early))  # those after one that never came
 
 
 class Spool(MutableMapping[int, bytes | None]):

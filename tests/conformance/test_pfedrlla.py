@@ -107,6 +107,16 @@ def test_hand_pfedrlla_that_aggregates_heads_after_the_training(tmp_path: Path) 
         ] * 2
 
 
+def test_a_prior_gives_the_own_head_its_share(tmp_path: Path) -> None:
+    """One peer with log V = log(1/1000): the own head has 4/5 to its 1/5, so log(4/1000); an untrained actor adds 0."""
+    settings = {**changed(PRODUCT, prior="own", own=0.8, warmup=0, noise=0.0), "rounds": 1}
+    with run(settings, folder=tmp_path / "run", federation=judged(TWO, ([1.0], [4.0]))) as done:
+        for row in done.decisions():
+            seen = row["observation"][[0, 2], 4].tolist()
+            assert seen == pytest.approx([math.log(1e-3), math.log(4e-3)], abs=1e-5)
+            assert row["action"][[0, 2]].tolist() == pytest.approx([0.2, 0.8], abs=0.02)
+
+
 def rewards_of(method: PFedRLLA, state: dict[str, Any], accuracies: dict[int, float]) -> dict[int | None, float]:
     """Eq. 1 for decisions that wait for their reward."""
     agent = DDPG(2, 3, Simplex(), DDPGSettings(hidden=(4,)), torch.Generator().manual_seed(0))
