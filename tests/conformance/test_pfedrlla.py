@@ -107,6 +107,14 @@ def test_hand_pfedrlla_that_aggregates_heads_after_the_training(tmp_path: Path) 
         ] * 2
 
 
+def test_after_the_training_no_body_is_kept_for_rewards_and_nothing_is_judged_at_once(tmp_path: Path) -> None:
+    with run(changed(DIGITS, mixes="after"), folder=tmp_path / "run") as done:
+        states = [unpack(done._store.state("client", k))["state"] for k in range(8)]
+    assert all("judge" not in state for state in states)
+    with pytest.raises(ValueError, match="at once"):
+        PFedRLLA(mixes="after", judge="at once")
+
+
 def test_a_prior_gives_the_own_head_its_share(tmp_path: Path) -> None:
     """One peer with log V = log(1/1000): the own head has 4/5 to its 1/5, so log(4/1000); an untrained actor adds 0."""
     settings = {**changed(PRODUCT, prior="own", own=0.8, warmup=0, noise=0.0), "rounds": 1}
