@@ -17,6 +17,7 @@ from fedtailor.payload import Payload
 from fedtailor.weights import Weights, combinations, mean, select
 
 HEAD = "head-weights"  # the name of the decision
+FRESH = -1  # in place of a client's id: the target's model as it comes out of its training
 PACE = 0.1  # of the running target accuracy
 REWARDS = 5.0  # factor of the rewards that the critic learns, which are of the order 1/5
 SMALLEST = 1e-3  # similarity, for its logarithm
@@ -47,17 +48,18 @@ class PFedRLLA(AgentMethod):
         cost="that of FedAvg, and two forward passes over the validation data; everyone trains before round 1",
         limits=(
             "body = head = none, no initial training, peers = trained: a client receives FedAvg's global model",
-            "mixes = after, body = none, no initial training, all weight on the own head: FedAvg's local model",
+            "mixes = after, no initial training, all weight on the model after training: FedAvg's local model",
             "head = similarity: the agent's target V_k of eq. 2 in place of the agent",
         ),
         deviations=(
             "the ages of all models are part of the state, and gamma may discount old ones; gamma = 1 is the paper",
             "the actor's loss has a penalty on its logits, peers are shuffled in the replay, and the critic sees "
             "rewards and weights of order one: without that DDPG stays worse than equal weights for thousands of steps",
-            "prior = similarity starts from V_k instead of equal weights, own gives the own head a share; none is the "
-            "paper",
-            "mixes = after aggregates heads after the local training, with the own head fresh and not many rounds old, "
-            "and the result is deployed; r2 then compares with the trained model alone; before is the paper",
+            "prior = similarity starts from V_k instead of equal weights, own gives the own models a share; none is "
+            "the paper",
+            "mixes = after aggregates after the local training: the client's model as it came out of it, its older one "
+            "and those of the previous cohort, and the result is deployed; training starts from the cohort's mean, r2 "
+            "compares with the trained model alone; before is the paper",
             "PCA bases are fitted once on the heads of the first cohort and kept, so that embeddings can be compared",
             "an empty previous cohort (all its clients failed) is replaced by the present one, as in round 1",
             "accuracy is that of validation data; the target follows its running mean unless it is given",
@@ -71,8 +73,9 @@ class PFedRLLA(AgentMethod):
 
     body: Literal["none", "size", "agent", "local"] = Field(
         "size",
-        description="how bodies are averaged: none is the mean of the previous cohort alone, size that with the "
-        "client's own, agent by the weights of the head; local bodies do not travel (pre-training)",
+        description="how bodies are averaged: none is the mean of the previous cohort alone (mixes = after: the "
+        "client's own alone), size by data size, agent by the weights of the head; local bodies do not travel "
+        "(pre-training)",
     )
     head: Literal["none", "size", "agent", "uniform", "similarity"] = Field(
         "agent", description="how heads are averaged; uniform and similarity (V_k of eq. 2) take the agent's place"
@@ -82,8 +85,8 @@ class PFedRLLA(AgentMethod):
     )
     mixes: Literal["before", "after"] = Field(
         "before",
-        description="when heads are aggregated: before the local training, which is the paper, or after it, with the "
-        "client's fresh head, and the training starts from the previous cohort's mean head",
+        description="when models are aggregated: before the local training, which is the paper, or after it, with the "
+        "client's model fresh from it, and the training starts from the previous cohort's mean",
     )
     initial: bool = Field(True, description="everyone trains alone before round 1")
     gamma: float = Field(
@@ -109,10 +112,10 @@ class PFedRLLA(AgentMethod):
     )
     prior: Literal["none", "similarity", "own"] = Field(
         "none",
-        description="what the agent begins with: equal weights, those of eq. 2, or the share `own` for the own head, "
-        "and the rest by eq. 2; it learns what differs",
+        description="what the agent begins with: equal weights, those of eq. 2, or the share `own` for the client's "
+        "models, and the rest by eq. 2; it learns what differs",
     )
-    own: float = Field(0.5, gt=0, lt=1, description="share of the client's own head in the prior of that name")
+    own: float = Field(0.5, gt=0, lt=1, description="share of the client's own models in the prior of that name")
     penalty: float = Field(
         0.1, ge=0, description="weight of the squared logits (without the prior) in the actor's loss"
     )
@@ -129,7 +132,7 @@ class PFedRLLA(AgentMethod):
     @model_validator(mode="after")
     def _in_time(self) -> "PFedRLLA":
         if self.mixes == "after" and self.judge == "at once":
-            raise ValueError("heads that are mixed after the training cannot be judged at once")
+            raise ValueError("models that are mixed after the training cannot be judged at once")
         return self
 
     def inert(self) -> str | None:
@@ -161,12 +164,12 @@ class PFedRLLA(AgentMethod):
             batch=self.batch,
             network=self.network,
             prior=None if self.prior == "none" else self.size + 2,
-            exchangeable=server.largest_cohort,  # the target is in the last slot
+            exchangeable=server.largest_cohort,  # the target's models are in the last slots
             penalty=self.penalty,
-            action_scale=server.largest_cohort + 1,  # actions of order one, whatever the cohort
+            action_scale=self._slots(server),  # actions of order one, whatever the cohort
             reward_scale=REWARDS,
         )
-        slots = server.largest_cohort + 1
+        slots = self._slots(server)
         features = self.size + 3  # the embedding, the age, whether this is the target client, its similarity
         server.state["replay"] = replay = Replay(self.capacity)
         server.state["agent"] = DDPG(slots, features, Simplex(), settings, server.stream("agent"), replay)
@@ -186,7 +189,7 @@ class PFedRLLA(AgentMethod):
             "head layers": layers,
             "network": f"{self.network} with {self.hidden} hidden units",
         }
-        return shape if self.network == "attention" else {**shape, "slots": server.largest_cohort + 1}
+        return shape if self.network == "attention" else {**shape, "slots": self._slots(server)}
 
     def learned(self, server: Server) -> dict[str, Any]:
         return {"agent": server.state["agent"], "embedding": server.state["embedding"]}
@@ -203,12 +206,15 @@ class PFedRLLA(AgentMethod):
         embedded = self._embedded(server, own, peers)
         server.state["open"] = {}
         shares: dict[int, dict[str, dict[int, float]]] = {}  # in what training starts from
-        mixed: dict[int, dict[int, float]] = {}  # in the head that is aggregated after it
+        mixed: dict[int, dict[str, dict[int, float]]] = {}  # in what is aggregated after it
         for k, model in own.items():
-            view = _View(k, model, peers, server.round, fresh=self.mixes == "after")
+            view = _View(k, model, peers, server.round)
             rows = torch.stack([embedded[j in peers and j != k, j] for j in view.ids]) if embedded else None
+            if self.mixes == "after":
+                view.add_fresh(model, known=self.initial or model.trained > 0)
             weights = yield from self._weights(server, view, rows, sent[k])
-            shares[k], mixed[k] = self._shares(view, weights)
+            by_rule = self._shares(view, weights)
+            shares[k], mixed[k] = (self._start(view), by_rule) if self.mixes == "after" else (by_rule, {})
             if self.judge == "at once" and k in server.state["open"]:
                 (aggregate,) = self._aggregates(server, {k: shares[k]}, own, peers).values()
                 judged: Replies = yield Ask("assess", {k: Payload({"model": aggregate})})
@@ -217,12 +223,17 @@ class PFedRLLA(AgentMethod):
             server.state["peers"] = {k: vars(peer) for k, peer in own.items()}
         signal = {"version": server.state["version"]}
         starts = self._aggregates(server, shares, own, peers)
-        others = {k: {"head": {j: w for j, w in of.items() if j != k}} for k, of in mixed.items()}
-        heads = self._aggregates(server, {k: of for k, of in others.items() if any(of["head"].values())}, own, peers)
         payloads = {k: Payload({"model": model}, config=signal) for k, model in starts.items()}
-        for k, head in heads.items():
-            own_share = mixed[k].get(k, 0.0) / sum(mixed[k].values())
-            payloads[k] = Payload({"model": starts[k], "head": head}, config={**signal, "own": own_share})
+        fresh = {k: {part: _share(FRESH, of) for part, of in parts.items()} for k, parts in mixed.items()}
+        for part in ("body", "head"):
+            rest = {
+                k: {part: {j: w for j, w in parts[part].items() if j != FRESH}}
+                for k, parts in mixed.items()
+                if fresh[k].get(part, 1) < 1
+            }
+            for k, weights in self._aggregates(server, rest, own, peers).items():
+                others = {**payloads[k].groups.get("others", {}), **weights}
+                payloads[k] = Payload({"model": starts[k], "others": others}, config={**signal, "fresh": fresh[k]})
         return payloads
 
     def decide(self, server: Server, question: Decide) -> Tensor:
@@ -249,6 +260,9 @@ class PFedRLLA(AgentMethod):
         return {}
 
     # Decisions and rewards
+
+    def _slots(self, server: Server) -> int:
+        return server.largest_cohort + (2 if self.mixes == "after" else 1)
 
     def _warming(self, server: Server) -> bool:
         """Whether there is too little to decide by yet."""
@@ -279,17 +293,21 @@ class PFedRLLA(AgentMethod):
         if rows is None:
             return {}
         similar = similarity(rows)
+        if view.fresh:  # as similar as can be, and unlike the client's older model not seen yet
+            mine = len(view.ids) - view.others
+            similar = torch.cat([similar[: view.others], similar[-1:].expand(mine)])
+            similar = similar / similar.sum()
+            rows = torch.cat([rows[: len(view.ids) - 1], torch.zeros(1, self.size)])
         if not self._acts:
             return {"similarity": similar.tolist()}
-        count = len(view.ids)
-        slots = server.largest_cohort + 1
-        place = torch.tensor([*range(count - 1), slots - 1])  # the target is always in the last slot
+        others, mine, slots = view.others, len(view.ids) - view.others, self._slots(server)
+        place = torch.tensor([*range(others), *range(slots - mine, slots)])  # the target's are always the last slots
         ages = torch.tensor([view.ages]).T.float()
-        flags = (torch.arange(count) == count - 1)[:, None].float()
+        flags = torch.tensor([[{view.target: 1.0, FRESH: -1.0}.get(j, 0.0)] for j in view.ids])
         observation = torch.zeros(slots, self.size + 3)
         near = similar.clamp(min=SMALLEST).log()[:, None]
-        if self.prior == "own" and count > 1:
-            near[-1] = near[:-1].logsumexp(0) + math.log(self.own / (1 - self.own))
+        if self.prior == "own" and others:
+            near[others:] = near[:others].logsumexp(0) + math.log(self.own / (1 - self.own) / mine)
         observation[place] = torch.cat([rows, ages.log1p(), flags, near], 1)
         mask = torch.zeros(slots, dtype=torch.bool)
         mask[place] = True
@@ -339,23 +357,27 @@ class PFedRLLA(AgentMethod):
 
     # Aggregation
 
-    def _shares(
-        self, view: "_View", weights: Mapping[str, Sequence[float]]
-    ) -> tuple[dict[str, dict[int, float]], dict[int, float]]:
-        """Every client's share in the body and head that training starts from, and in the head after it."""
+    def _start(self, view: "_View") -> dict[str, dict[int, float]]:
+        """Shares in what training starts from if models are aggregated after it: the previous cohort's mean."""
+        return dict.fromkeys(self._parts, view.before)
+
+    def _shares(self, view: "_View", weights: Mapping[str, Sequence[float]]) -> dict[str, dict[int, float]]:
+        """Every client's share in the aggregated body and head."""
         rules = {"size": view.sizes, "uniform": [1.0] * len(view.ids), **weights}
         # Only differences count once the shares are normalised, and the freshest models keep their weight.
         discounts = [self.gamma ** (age - min(view.ages)) for age in view.ages]
 
         def shares(rule: str) -> dict[int, float]:
             if rule == "none":
-                return view.before
+                return {FRESH: 1.0} if view.fresh else view.before
             return {j: w * discount for j, w, discount in zip(view.ids, rules[rule], discounts, strict=True)}
 
-        late = self.mixes == "after"
-        rules_of = {"body": self.body, "head": "none" if late else self.head}
-        start = {part: shares(rule) for part, rule in rules_of.items() if rule != "local"}
-        return start, shares(self.head) if late else {}
+        return {part: shares(rule) for part, rule in self._parts.items()}
+
+    @property
+    def _parts(self) -> dict[str, str]:
+        """The rules of the parts that travel."""
+        return {part: rule for part, rule in (("body", self.body), ("head", self.head)) if rule != "local"}
 
     def _aggregates(
         self,
@@ -419,14 +441,16 @@ class PFedRLLA(AgentMethod):
         return Payload(model, client.state.pop("facts"))
 
     def personal(self, client: Client) -> None:
-        """The aggregation after the training: the client's fresh head and the other heads, which it was sent."""
-        if "head" in client.payload.groups:
-            others, share = client.payload["head"], float(client.payload.config["own"])
-            client.load(mean([select(client.weights(), others.keys()), others], [share, 1 - share]))
+        """The aggregation after the training: the client's fresh model, and the others' aggregate that it was sent."""
+        others = client.payload.groups.get("others", {})
+        for part, share in client.payload.config.get("fresh", {}).items():
+            fresh = {name: w for name, w in client.weights(part).items() if name in others}
+            if fresh:
+                client.load(mean([fresh, select(others, fresh.keys())], [share, 1 - share]))
 
     def _mixed_facts(self, client: Client) -> dict[str, Any]:
-        """Validation accuracy with the aggregated head, and alone, without it."""
-        trained, alone = client.weights("head"), self._facts(client)
+        """Validation accuracy with the aggregation, and alone, without it."""
+        trained, alone = client.weights(), self._facts(client)
         self.personal(client)
         facts = self._facts(client)
         client.load(trained)
@@ -471,13 +495,25 @@ class _Peer:
 class _View:
     """Whose models are mixed for a target client: those of the previous cohort in the order of ids, its own last."""
 
-    def __init__(self, target: int, own: _Peer, peers: Mapping[int, _Peer], round: int, fresh: bool = False):
+    def __init__(self, target: int, own: _Peer, peers: Mapping[int, _Peer], round: int):
         self.target = target
         others = {j: peer for j, peer in peers.items() if j != target}
+        self.others = len(others)
+        self.fresh = False
         self.ids = [*others, target]
         models = [*others.values(), own]
         self.sizes = [peer.samples for peer in models]
         self.ages = [round - peer.trained for peer in models]
-        if fresh:  # the target will have trained
-            self.ages[-1] = 0
         self.before = {j: peer.samples for j, peer in peers.items()}  # with the target only if it was among them
+
+    def add_fresh(self, own: _Peer, known: bool) -> None:
+        """The target's model as it will be after the training; one that it never trained is worth nothing."""
+        keep = self.others + known
+        self.fresh = True
+        self.ids = [*self.ids[:keep], FRESH]
+        self.sizes = [*self.sizes[:keep], own.samples]
+        self.ages = [*self.ages[:keep], 0]
+
+
+def _share(of: int, shares: Mapping[int, float]) -> float:
+    return shares.get(of, 0.0) / sum(shares.values())

@@ -87,24 +87,40 @@ def test_hand_pfedrlla(tmp_path: Path) -> None:
         assert [(row["bytes_up"], row["bytes_down"]) for row in done.rounds()] == [(up, down + 16), (up, down)]
 
 
-def test_hand_pfedrlla_that_aggregates_heads_after_the_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("body", "bodies"), [("agent", [0.8354, 1.0554]), ("none", [0.6708, 1.5108])])
+def test_hand_pfedrlla_that_aggregates_after_the_training(tmp_path: Path, body: str, bodies: list[float]) -> None:
     """Before round 1 as above: b = 0.6, 1.4 and h = 1.8, 2.2.
 
     Round 1: both start from the mean by size, b = 1.2 and h = (1.8 + 3 * 2.2) / 4 = 2.1. Training: e = 2.52 gives
-    b = 0.6708, h = 1.7976; e = -1.48 gives b = 1.5108, h = 2.2776. Deployed heads: 3/4 * 1.7976 + 2.2 / 4 = 1.8982 and
-    (2.2776 + 1.8) / 2 = 2.0388. The own head is 0 rounds old, that of the peer 1.
+    b = 0.6708, h = 1.7976; e = -1.48 gives b = 1.5108, h = 2.2776. Then client 0 gives 1/2 to its fresh model, 1/4 to
+    its older one and 1/4 to its peer: h = 1.8988, b = 0.8354; client 1 gives 1/2 to its fresh one and 1/2 to its peer:
+    h = 2.0388, b = 1.0554; with body = none bodies are as they were trained. The fresh model is 0 rounds old, others 1.
     """
+
+    def late(_server: Server, question: Decide) -> Tensor:
+        return torch.tensor([[0.25, 0.0, 0.25, 0.5], [0.5, 0.0, 0.0, 0.5]][question.about or 0])
+
     federation = judged(TWO, ([1.0], [4.0]), test=2.0)
-    settings = {**changed(PRODUCT, mixes="after", body="none"), "rounds": 1, "evaluation": {"models": ["held"]}}
-    with run(settings, folder=tmp_path / "run", federation=federation, scripts={HEAD: scripted}) as done:
+    settings = {**changed(PRODUCT, mixes="after", body=body), "rounds": 1, "evaluation": {"models": ["held"]}}
+    with run(settings, folder=tmp_path / "run", federation=federation, scripts={HEAD: late}) as done:
         found = [unpack(done._store.state("client", k))["state"]["model"] for k in (0, 1)]
         assert [float(w[B]) for w in found] == pytest.approx([0.6708, 1.5108], abs=1e-6)
         assert [float(w[H]) for w in found] == pytest.approx([1.7976, 2.2776], abs=1e-6)
-        losses = [(1.8982 * 0.6708 - 2) ** 2 / 2, (2.0388 * 1.5108 - 2) ** 2 / 2]
+        losses = [(h * b - 2) ** 2 / 2 for h, b in zip([1.8988, 2.0388], bodies, strict=True)]
         assert [row["loss"] for row in done.scores("held", 1)] == pytest.approx(losses, abs=1e-6)
-        assert [row["observation"][[0, 2], 2].tolist() for row in done.decisions()] == [
-            pytest.approx([math.log(2), 0.0])
-        ] * 2
+        for row in done.decisions():
+            assert row["observation"][[0, 2, 3], 2].tolist() == pytest.approx([math.log(2), math.log(2), 0.0])
+            assert row["observation"][[0, 2, 3], 3].tolist() == [0.0, 1.0, -1.0]  # a peer, the older, the fresh one
+
+
+def test_a_model_that_was_never_trained_is_not_aggregated(tmp_path: Path) -> None:
+    with run(changed(DIGITS, mixes="after", body="agent", initial=False), folder=tmp_path / "run") as done:
+        seen: set[int] = set()
+        for row in done.decisions():
+            assert bool(row["mask"][-2]) == (row["about"] in seen)
+            assert row["mask"][-1]
+            seen.add(row["about"])
+        assert len(seen) < len(done.decisions())
 
 
 def test_after_the_training_no_body_is_kept_for_rewards_and_nothing_is_judged_at_once(tmp_path: Path) -> None:
@@ -115,14 +131,20 @@ def test_after_the_training_no_body_is_kept_for_rewards_and_nothing_is_judged_at
         PFedRLLA(mixes="after", judge="at once")
 
 
-def test_a_prior_gives_the_own_head_its_share(tmp_path: Path) -> None:
-    """One peer with log V = log(1/1000): the own head has 4/5 to its 1/5, so log(4/1000); an untrained actor adds 0."""
-    settings = {**changed(PRODUCT, prior="own", own=0.8, warmup=0, noise=0.0), "rounds": 1}
+@pytest.mark.parametrize(("mixes", "slots", "shares"), [("before", [0, 2], [4]), ("after", [0, 2, 3], [2, 2])])
+def test_a_prior_gives_the_own_models_their_share(
+    tmp_path: Path, mixes: str, slots: list[int], shares: list[float]
+) -> None:
+    """One peer with log V = log(1/1000): the own models have 4/5 to its 1/5, so log(4/1000); an untrained actor adds 0.
+
+    After the training there are two of them, with log(2/1000) each.
+    """
+    settings = {**changed(PRODUCT, mixes=mixes, prior="own", own=0.8, warmup=0, noise=0.0), "rounds": 1}
     with run(settings, folder=tmp_path / "run", federation=judged(TWO, ([1.0], [4.0]))) as done:
         for row in done.decisions():
-            seen = row["observation"][[0, 2], 4].tolist()
-            assert seen == pytest.approx([math.log(1e-3), math.log(4e-3)], abs=1e-5)
-            assert row["action"][[0, 2]].tolist() == pytest.approx([0.2, 0.8], abs=0.02)
+            seen = row["observation"][slots, 4].tolist()
+            assert seen == pytest.approx([math.log(n / 1000) for n in (1, *shares)], abs=1e-5)
+            assert row["action"][slots].tolist() == pytest.approx([n / 5 for n in (1, *shares)], abs=0.02)
 
 
 def rewards_of(method: PFedRLLA, state: dict[str, Any], accuracies: dict[int, float]) -> dict[int | None, float]:
@@ -169,12 +191,12 @@ def test_after_the_training_a_reward_compares_with_the_trained_model_alone() -> 
     assert step.value == pytest.approx(0.25)
 
 
-def test_heads_of_ones_own_after_the_training_are_fedavgs_local_models(tmp_path: Path) -> None:
+def test_ones_own_model_alone_after_the_training_is_fedavgs_local_model(tmp_path: Path) -> None:
     def own(_server: Server, question: Decide) -> Tensor:
         assert question.mask is not None
         return torch.eye(len(question.mask))[-1]
 
-    late = {"name": "pfedrlla", "mixes": "after", "body": "none", "initial": False}
+    late = {"name": "pfedrlla", "mixes": "after", "body": "agent", "initial": False}
     with (
         run({**DIGITS, "method": late}, folder=tmp_path / "one", scripts={HEAD: own}) as one,
         run({**DIGITS, "method": {"name": "fedavg"}}, folder=tmp_path / "two") as two,
@@ -235,6 +257,8 @@ FINGERPRINTS = [
     {"prior": "own", "warmup": 0},
     {"prior": "own", "own": 0.9, "warmup": 0},
     {"mixes": "after"},
+    {"mixes": "after", "body": "agent"},
+    {"mixes": "after", "body": "none"},
     {"network": "attention", "warmup": 0},
     {"warmup": 3},
 ]
@@ -268,9 +292,9 @@ def test_a_model_that_is_old_counts_less(tmp_path: Path) -> None:
 
     view = _View(0, _Peer({}, 1.0, 2.0), {1: _Peer({}, 3.0, 4.0)}, 5)
     assert view.ages == [1.0, 3.0]
-    shares = PFedRLLA(gamma=0.5)._shares(view, {"agent": [0.25, 0.75]})[0]
+    shares = PFedRLLA(gamma=0.5)._shares(view, {"agent": [0.25, 0.75]})
     assert shares == {"head": {1: 0.25, 0: 0.1875}, "body": {1: 3.0, 0: 0.25}}
-    assert PFedRLLA(gamma=0.0)._shares(view, {"agent": [0.25, 0.75]})[0]["head"] == {1: 0.25, 0: 0.0}
+    assert PFedRLLA(gamma=0.0)._shares(view, {"agent": [0.25, 0.75]})["head"] == {1: 0.25, 0: 0.0}
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0, 100.0])
