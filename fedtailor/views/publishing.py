@@ -1,7 +1,7 @@
 """Results as documentation: a comparison, or the methods' cards, as a page of Markdown that nobody types."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,19 @@ def publish(comparison: Comparison, folder: Path, name: str | None = None) -> li
         pictures.append(draw_comparison(comparison, folder / f"{name}-time.png", over="time"))
     page.write_text(_page(comparison, runs, name, [file.name for file in pictures]), encoding="utf-8")
     return [page, *pictures]
+
+
+def took(runs: Path, seeds: Iterable[int]) -> str:
+    """The last line of a page that is gathered from many runs: seeds, time and versions."""
+    seconds: list[float] = []
+    versions: Mapping[str, Any] = {}
+    for place in sorted(runs.rglob("run.db")):
+        with Run(place.parent) as run:
+            seconds.append(sum(row["seconds"] for row in run.rounds()))
+            versions = versions or run.environment
+    made = ", ".join(f"{name} {version}" for name, version in versions.items())
+    tested = ", ".join(map(str, seeds))
+    return f"Seeds {tested}; the rounds of {len(seconds)} runs took {duration(sum(seconds))} in all. {made}."
 
 
 def methods_document(facts: Sequence[Mapping[str, Any]]) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 from agents import BEST, FAMILIES, JUDGED, SCALES, SEEDS, STEPS
 
 from fedtailor.runs import Comparison, Run
-from fedtailor.runs.running import environment
 from fedtailor.views.curves import COLOURS, FAINT, new_figure
 from fedtailor.views.drawings.hapfl import rounds, sizes
+from fedtailor.views.publishing import took
 from fedtailor.views.rewards import rewards_figure
 from fedtailor.views.tables import Grid
 
@@ -53,20 +53,9 @@ def main(runs: Path) -> None:
     draw_runs(runs)
     parts += ["", "## Pictures", ""]
     parts += [f"![{path.stem}]({path.name})" for path in sorted(PAGES.glob("hapfl-*.png"))]
-    parts += ["", took(runs), ""]
+    parts += ["", took(runs, SEEDS), ""]
     (PAGES / "hapfl.md").write_text("\n".join(parts), encoding="utf-8")
     print(PAGES / "hapfl.md")
-
-
-def took(runs: Path) -> str:
-    """Seeds, time and versions."""
-    seconds = []
-    for place in runs.rglob("run.db"):
-        with Run(place.parent) as run:
-            seconds.append(sum(row["seconds"] for row in run.rounds()))
-    made = ", ".join(f"{name} {version}" for name, version in environment().items())
-    tested = ", ".join(map(str, SEEDS))
-    return f"Seeds {tested}; the rounds of {len(seconds)} runs took {sum(seconds) / 60:.0f} minutes in all. {made}."
 
 
 # What was measured
