@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from fedtailor.methods import catalogue
 from fedtailor.runs import Comparison, Run
 from fedtailor.views.curves import COLOURS, STROKES
+from fedtailor.views.publishing import took
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 LOCALLY = "fedavg, trained locally"
@@ -52,6 +53,7 @@ TABLES = {
         "fedah-epochs-20": ("20 epochs", 90.72, 90.35),
     },
 }
+SEEDS = (0, 1, 2)  # of the recipes
 CONVERGENCE = "fedah-cifar100-dirichlet"
 ABLATION = "fedah-ablation"
 
@@ -97,6 +99,7 @@ def main(runs: Path) -> None:
     if panels:
         draw(panels, RESULTS / "fedah.png")
         lines += ["![FedAH and the others](fedah.png)", ""]
+    lines += [took(runs, SEEDS), ""]
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "fedah.md").write_text("\n".join(lines), encoding="utf-8")
     print(RESULTS / "fedah.md")

@@ -17,6 +17,7 @@ from fedtailor.runs import Comparison, Run
 from fedtailor.views.curves import COLOURS, GREY, dress, new_figure
 from fedtailor.views.drawings.fedalp import agreement, true_labels
 from fedtailor.views.numbers import duration
+from fedtailor.views.publishing import took
 from fedtailor.views.tables import Grid
 
 PAGES = Path(__file__).parents[2] / "docs" / "results"
@@ -43,6 +44,7 @@ BETAS = {
     "0.9": "fedalp beta=0.9",
     "1": "fedalp beta=1",
 }
+SEEDS = (0, 1, 2)  # of the recipes
 LINES = {  # of Figs. 2 and 3, in the paper's colours
     "FedAvg, IID": ("iid", "fedavg", "global", COLOURS[2]),
     "FedAvg, non-IID": ("", "fedavg", "global", COLOURS[4]),
@@ -67,6 +69,8 @@ def main(runs: Path) -> None:
         *warm_up(runs),
         *found_groups(runs),
         *cost(runs),
+        took(runs, SEEDS),
+        "",
     ]
     (PAGES / "fedalp.md").write_text("\n".join(parts), encoding="utf-8")
     draw_panels(runs, {name: f"{data}, {model}" for name, (data, model, _) in TABLE_2.items()}, "fedalp-rounds.png")
