@@ -71,11 +71,11 @@ class PFedRLLA(AgentMethod):
     needs_validation: ClassVar = True
     carries: ClassVar = ("agent", "replay", "embedding", "target")
 
-    body: Literal["none", "size", "agent", "local"] = Field(
+    body: Literal["none", "size", "agent", "uniform", "similarity", "local"] = Field(
         "size",
         description="how bodies are averaged: none is the mean of the previous cohort alone (mixes = after: the "
-        "client's own alone), size by data size, agent by the weights of the head; local bodies do not travel "
-        "(pre-training)",
+        "client's own alone), size by data size, agent by the agent's weights, uniform and similarity as for heads; "
+        "local bodies do not travel (pre-training)",
     )
     head: Literal["none", "size", "agent", "uniform", "similarity"] = Field(
         "agent", description="how heads are averaged; uniform and similarity (V_k of eq. 2) take the agent's place"
@@ -276,7 +276,7 @@ class PFedRLLA(AgentMethod):
         self, server: Server, own: Mapping[int, "_Peer"], peers: Mapping[int, "_Peer"]
     ) -> dict[tuple[bool, int], Tensor]:
         """The embeddings of all heads in play, by (whether of the previous cohort, client), all of one moment."""
-        if not (self._acts or self.head == "similarity"):
+        if not (self._acts or "similarity" in (self.body, self.head)):
             return {}
         embedding: MHAE | PCAEmbedding = server.state["embedding"]
         models = {(False, k): peer.model for k, peer in own.items()} | {(True, k): p.model for k, p in peers.items()}

@@ -141,15 +141,20 @@ def _run_or_resume(folder: Path, settings: Experiment, watch: Watch, shop: Works
 
 
 def _plan(settings: Experiment) -> dict[str, Method]:
-    """The methods by label; a setting that differs from the default is part of the label."""
+    """The methods by label: the one that is given, or the name and every setting that differs from the default."""
     plan: dict[str, Method] = {}
     for table in settings.compare.methods:
-        method = make_method(table, "compare.methods")
-        given = {} if isinstance(table, str) else {k: v for k, v in table.items() if k != "name"}
-        changed = {k: v for k, v in given.items() if v != type(method).model_fields[k].get_default()}
-        name = method_dict(method)["name"].rpartition(":")[2]
-        label = name + "".join(f" {key}={value}" for key, value in changed.items())
-        if label in plan:
+        given = {"name": table} if isinstance(table, str) else dict(table)
+        label = given.pop("label", None)
+        method = make_method(given, "compare.methods")
+        if label is None:
+            fields = type(method).model_fields
+            changed = {k: v for k, v in given.items() if k != "name" and v != fields[k].get_default()}
+            name = method_dict(method)["name"].rpartition(":")[2]
+            label = name + "".join(f" {key}={value}" for key, value in changed.items())
+        elif not isinstance(label, str) or not label.strip():
+            raise UserError(f'compare.methods has the label {label!r}: give it a text, as in label = "ours"')
+        if _run_name(label, 0) in {_run_name(other, 0) for other in plan}:
             raise UserError(f"compare.methods names {label!r} twice")
         plan[label] = method
     return plan

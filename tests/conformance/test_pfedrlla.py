@@ -259,6 +259,8 @@ FINGERPRINTS = [
     {"mixes": "after"},
     {"mixes": "after", "body": "agent"},
     {"mixes": "after", "body": "none"},
+    {"mixes": "after", "body": "uniform", "head": "uniform"},
+    {"mixes": "after", "body": "similarity", "head": "similarity"},
     {"network": "attention", "warmup": 0},
     {"warmup": 3},
 ]

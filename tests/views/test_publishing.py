@@ -36,3 +36,27 @@ def test_a_comparison_without_a_finished_run_is_not_published(tmp_path: Path) ->
     with pytest.raises(fedtailor.UserError, match="no finished run"):
         publish(comparison, tmp_path / "docs")
     assert not (tmp_path / "docs").exists()
+
+
+def test_a_label_stands_for_a_method_with_many_settings(tmp_path: Path) -> None:
+    methods = ["fedprox", {"name": "fedprox", "mu": 0.5}, {"label": "strong", "name": "fedprox", "mu": 0.9}]
+    comparison = fedtailor.compare(SETTINGS, methods=methods, seeds=[0], folder=tmp_path / "two")
+    assert [row["method"] for row in comparison.table()] == ["fedprox", "fedprox mu=0.5", "strong"]
+    with fedtailor.Run(tmp_path / "two" / "strong-s0") as strong:
+        assert strong.experiment.method.mu == 0.9
+    page, _ = publish(comparison, tmp_path / "docs", "mine")
+    assert "| strong " in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [
+        ([{"label": "", "name": "fedavg"}], 'give it a text, as in label = "ours"'),
+        ([{"label": 3, "name": "fedavg"}], "the label 3"),
+        ([{"label": "a b", "name": "fedavg"}, {"label": "a_b", "name": "local"}], "'a_b' twice"),
+    ],
+)
+def test_a_label_that_is_none_is_refused_before_anything_is_written(tmp_path: Path, methods: list, said: str) -> None:
+    with pytest.raises(fedtailor.UserError, match=said):
+        fedtailor.compare(SETTINGS, methods=methods, seeds=[0], folder=tmp_path / "two")
+    assert not (tmp_path / "two").exists()
