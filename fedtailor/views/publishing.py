@@ -30,11 +30,11 @@ def publish(comparison: Comparison, folder: Path, name: str | None = None) -> li
     return [page, *pictures]
 
 
-def took(runs: Path, seeds: Iterable[int]) -> str:
-    """The last line of a page that is gathered from many runs: seeds, time and versions."""
+def took(databases: Iterable[Path], seeds: Iterable[int]) -> str:
+    """The last line of a page that is gathered from many runs, by their ``run.db``: seeds, time and versions."""
     seconds: list[float] = []
     versions: Mapping[str, Any] = {}
-    for place in sorted(runs.rglob("run.db")):
+    for place in sorted(databases):
         with Run(place.parent) as run:
             seconds.append(sum(row["seconds"] for row in run.rounds()))
             versions = versions or run.environment

@@ -82,7 +82,7 @@ def main(runs: Path) -> None:
     if MAIN in found:
         draw(found[MAIN], runs, RESULTS / "bwa.png")
         lines += ["![CIFAR-10, sigma = 1](bwa.png)", ""]
-    lines += [took(runs, SEEDS), ""]
+    lines += [took(runs.rglob("run.db"), SEEDS), ""]
     (RESULTS / "bwa.md").write_text("\n".join(lines), encoding="utf-8")
     print(RESULTS / "bwa.md")
 

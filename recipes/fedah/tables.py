@@ -99,7 +99,7 @@ def main(runs: Path) -> None:
     if panels:
         draw(panels, RESULTS / "fedah.png")
         lines += ["![FedAH and the others](fedah.png)", ""]
-    lines += [took(runs, SEEDS), ""]
+    lines += [took(runs.rglob("run.db"), SEEDS), ""]
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "fedah.md").write_text("\n".join(lines), encoding="utf-8")
     print(RESULTS / "fedah.md")

@@ -69,7 +69,7 @@ def main(runs: Path) -> None:
         *warm_up(runs),
         *found_groups(runs),
         *cost(runs),
-        took(runs, SEEDS),
+        took(runs.rglob("run.db"), SEEDS),
         "",
     ]
     (PAGES / "fedalp.md").write_text("\n".join(parts), encoding="utf-8")

@@ -53,7 +53,7 @@ def main(runs: Path) -> None:
     draw_runs(runs)
     parts += ["", "## Pictures", ""]
     parts += [f"![{path.stem}]({path.name})" for path in sorted(PAGES.glob("hapfl-*.png"))]
-    parts += ["", took(runs, SEEDS), ""]
+    parts += ["", took(runs.rglob("run.db"), SEEDS), ""]
     (PAGES / "hapfl.md").write_text("\n".join(parts), encoding="utf-8")
     print(PAGES / "hapfl.md")
 

@@ -2,7 +2,7 @@
 
 ``python recipes/pfedrlla/oracle.py RECIPE RUNS_DIR`` runs FedAvg and the forms below with the recipe's seeds into
 RUNS_DIR and writes docs/results/RECIPE's name-oracle.md: what a client receives and what it has in the end. What is
-there already is not run again.
+there already is kept, what was interrupted goes on.
 """
 
 import sys
@@ -19,14 +19,18 @@ import fedtailor
 from fedtailor.data import build
 from fedtailor.methods import Decide, Server
 from fedtailor.methods.pfedrlla import HEAD
-from fedtailor.runs import Run, Workshop, run
+from fedtailor.runs import Run, Workshop, resume, run
+from fedtailor.views.publishing import took
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
+OWN = 0.8  # share of a client's own models if they are mixed after the training
+PRIOR = {"name": "pfedrlla", "prior": "own", "own": OWN, "warmup": 0, "updates": 0, "noise": 0.0}  # and no agent
 FORMS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
     "oracle, before the training": {"name": "pfedrlla"},
     "oracle, before, bodies of the cohort alone": {"name": "pfedrlla", "body": "none"},
-    "oracle, after": {"name": "pfedrlla", "body": "none", "mixes": "after"},
+    "oracle, after": {"name": "pfedrlla", "body": "agent", "mixes": "after", "gamma": 0.9},
+    "eq. 2, after": {**PRIOR, "body": "agent", "mixes": "after", "gamma": 0.9},
 }
 
 
@@ -36,7 +40,8 @@ def main(recipe: str, runs: Path) -> None:
         f"# {settings.name}-oracle",
         "",
         "Written by `python recipes/pfedrlla/oracle.py`: head weights by the true overlap of labels, mixed before or "
-        "after the local training. Received: before it, in the last round; final: everyone has trained once more. "
+        f"after the local training; after it, a client's own models have {OWN:.0%}, and the last form has weights by "
+        "eq. 2 instead. Received: before the training, in the last round; final: everyone has trained once more. "
         f"Accuracy (%), mean ± deviation over seeds {', '.join(map(str, settings.compare.seeds))}.",
         "",
         "| form | received | final |",
@@ -48,14 +53,23 @@ def main(recipe: str, runs: Path) -> None:
             for seed in settings.compare.seeds:
                 name = "-".join([settings.name, "oracle", *form.replace(",", "").split(), f"s{seed}"])
                 one = fedtailor.experiment({**settings.as_dict(), "method": method, "seed": seed})
+                scripts = {} if method.get("prior") else {HEAD: oracle(one)}
                 if not (runs / name).exists():
-                    run(one, folder=runs / name, workshop=shop, scripts={HEAD: oracle(one)}).close()
+                    run(one, folder=runs / name, workshop=shop, scripts=scripts).close()
+                elif not finished(runs / name):
+                    resume(runs / name, workshop=shop, scripts=scripts).close()
                 with Run(runs / name) as done:
                     for model, values in found.items():
                         values.append(100 * done.last()[model]["accuracy"])
             lines.append(f"| {form} | {' | '.join(f'{mean(v):.1f} ± {stdev(v):.1f}' for v in found.values())} |")
             print(lines[-1], flush=True)
-    (RESULTS / f"{settings.name}-oracle.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    lines += ["", took(runs.glob(f"{settings.name}-oracle-*/run.db"), settings.compare.seeds), ""]
+    (RESULTS / f"{settings.name}-oracle.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def finished(folder: Path) -> bool:
+    with Run(folder) as one:
+        return one.finished
 
 
 def oracle(settings: fedtailor.Experiment) -> Callable[[Server, Decide], Tensor]:
@@ -67,10 +81,13 @@ def oracle(settings: fedtailor.Experiment) -> Callable[[Server, Decide], Tensor]
     def decide(server: Server, question: Decide) -> Tensor:
         assert question.mask is not None
         assert question.about is not None
-        ids = [*(j for j in server.state["peers"] if j != question.about), question.about]
+        others = [j for j in server.state["peers"] if j != question.about]
+        overlap = np.minimum(shares[others], shares[question.about]).sum(1)
+        mine = int(question.mask.sum()) - len(others)  # the client's own models, in the last slots
+        own = 1.0 if settings.method.mixes == "before" else OWN / (1 - OWN) * max(overlap.sum(), 1e-9) / mine
+        rows = np.array([*overlap, *[own] * mine])
         weights = torch.zeros(len(question.mask))
-        overlap = np.minimum(shares[ids], shares[question.about]).sum(1)
-        weights[question.mask] = torch.as_tensor(overlap / overlap.sum(), dtype=torch.float)
+        weights[question.mask] = torch.as_tensor(rows / rows.sum(), dtype=torch.float)
         return weights
 
     return decide
