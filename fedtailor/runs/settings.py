@@ -82,7 +82,7 @@ class CompareSettings(BaseModel):
     methods: tuple[str | dict[str, Any], ...] = Field(
         ("local", "fedavg", "fedavg-ft", "fedper"),
         min_length=1,
-        description='names, or tables such as {name = "fedprox", mu = 0.01}',
+        description='names, or tables such as {name = "fedprox", mu = 0.01}; label = "strong" in a table names its row',
     )
     seeds: tuple[int, ...] = Field((0,), min_length=1, description="one run per method and seed")
     metric: Literal["received", "held", "global", "final"] = Field("final", description="the headline of the table")
