@@ -1,6 +1,7 @@
 """Gather what experiments.py made into the forms of the paper's table and figures.
 
-``python recipes/bwa/tables.py RUNS_DIR`` writes docs/results/bwa.md and bwa.png. What has not been made is left out.
+``python recipes/bwa/tables.py RUNS_DIR`` writes docs/results/bwa.md, bwa.png and, for the paper's Fig. 1,
+bwa-motivation.png. What has not been made is left out.
 """
 
 import sys
@@ -77,7 +78,11 @@ def main(runs: Path) -> None:
         "",
     ]
     RESULTS.mkdir(parents=True, exist_ok=True)
-    lines += table(found) + work(found) + thresholds(runs) + biases(runs)
+    biased = {name: made for name in TITLES if (made := read_biases(runs, name))}
+    lines += table(found) + work(found) + thresholds(runs) + batches(found) + biases(biased)
+    if found:
+        draw_motivation(found, biased, RESULTS / "bwa-motivation.png")
+        lines += ["![The paper's Fig. 1](bwa-motivation.png)", ""]
     lines += learning(runs) + decisions(runs) + cold(runs)
     if MAIN in found:
         draw(found[MAIN], runs, RESULTS / "bwa.png")
@@ -155,10 +160,14 @@ def table(found: Mapping[str, Curves]) -> list[str]:
     return [*lines, ""]
 
 
+def by_batch(curves: Curves) -> dict[int, list[Curve]]:
+    """FedAvg's runs by their batch size."""
+    others = {b: curves[f"fedavg, batch {b}"] for b in BATCHES if f"fedavg, batch {b}" in curves}
+    return {10: curves["fedavg"], **others}
+
+
 def best_batch(curves: Curves) -> tuple[int, list[Curve]]:
-    sizes = {10: curves["fedavg"]} | {
-        b: curves[f"fedavg, batch {b}"] for b in BATCHES if f"fedavg, batch {b}" in curves
-    }
+    sizes = by_batch(curves)
     size = max(sizes, key=lambda b: fmean(c.accuracy[-1] for c in sizes[b]))
     return size, sizes[size]
 
@@ -223,19 +232,35 @@ def thresholds(runs: Path) -> list[str]:
     return lines
 
 
-def biases(runs: Path) -> list[str]:
+def batches(found: Mapping[str, Curves]) -> list[str]:
+    if not found:
+        return []
+    lines = [
+        "## Fig. 1a, b: FedAvg with fixed batch sizes",
+        "",
+        "| batch size | " + " | ".join(TITLES[name] for name in found) + " |",
+        "| ---: |" + " ---: |" * len(found),
+    ]
+    sizes = {name: by_batch(curves) for name, curves in found.items()}
+    for size in sorted((10, *BATCHES)):
+        cells = [spread([c.accuracy[-1] for c in made.get(size, [])]) for made in sizes.values()]
+        lines.append(f"| {size} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def read_biases(runs: Path, name: str) -> dict[float, list[Curve]]:
+    """The runs with fixed weights by the share of the clients with all classes."""
+    folders = {share: sorted(runs.glob(f"bwa-{name}-bias-{share}-s*")) for share in SHARES}
+    made = {share: [curve for one in those if (curve := read_curve(one))] for share, those in folders.items()}
+    return {share: curves for share, curves in made.items() if curves}
+
+
+def biases(found: Mapping[str, dict[float, list[Curve]]]) -> list[str]:
     lines = []
-    for name, title in TITLES.items():
-        made = {
-            share: [c for one in sorted(runs.glob(f"bwa-{name}-bias-{share}-s*")) if (c := read_curve(one))]
-            for share in SHARES
-        }
-        if not any(made.values()):
-            continue
-        even = [c for share, of in made.items() if share == 0.5 for c in of]
-        target = fmean(c.accuracy[-1] for c in even) if even else 0.0
+    for name, made in found.items():
+        target = fmean(c.accuracy[-1] for c in made[0.5]) if 0.5 in made else 0.0
         lines += [
-            f"## Fig. 1c, d: fixed weights in favour of the clients with all classes, {title}",
+            f"## Fig. 1c, d: fixed weights in favour of the clients with all classes, {TITLES[name]}",
             "",
             f"*rounds*: until {target:.1f} %, the last accuracy with equal weights.",
             "",
@@ -243,11 +268,10 @@ def biases(runs: Path) -> list[str]:
             "| ---: | ---: | ---: | ---: |",
         ]
         for share, of in made.items():
-            if of:
-                reached = [rounds for c in of if (rounds := c.rounds_to(target)) is not None]
-                rounds = f"{fmean(reached):.1f} ({len(reached)})" if reached else "never"
-                last, highest = spread([c.accuracy[-1] for c in of]), spread([max(c.accuracy) for c in of])
-                lines.append(f"| {share:g} | {last} | {highest} | {rounds} |")
+            reached = [rounds for c in of if (rounds := c.rounds_to(target)) is not None]
+            rounds = f"{fmean(reached):.1f} ({len(reached)})" if reached else "never"
+            last, highest = spread([c.accuracy[-1] for c in of]), spread([max(c.accuracy) for c in of])
+            lines.append(f"| {share:g} | {last} | {highest} | {rounds} |")
         lines.append("")
     return lines
 
@@ -332,21 +356,24 @@ def draw(found: Curves, runs: Path, path: Path) -> None:
     figure = Figure(figsize=(13, 7), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(2, 3)
-    for place, (method, made) in enumerate(found.items()):
-        look = {"color": COLOURS[place % len(COLOURS)], "linestyle": STROKES[place // len(COLOURS) % len(STROKES)]}
+    looks = {
+        method: {"color": COLOURS[place % len(COLOURS)], "linestyle": STROKES[place // len(COLOURS) % len(STROKES)]}
+        for place, method in enumerate(found)
+    }
+    for method, made in found.items():
         accuracy = [fmean(c.accuracy[i] for c in made) for i in range(len(made[0].accuracy))]
         rounds = range(1, len(accuracy) + 1)
         steps = [fmean(c.steps[i] for c in made) for i in range(len(accuracy))]
         seconds = [fmean(c.seconds[i] for c in made) for i in range(len(accuracy))]
         for axes, x in zip(panels[0], (rounds, steps, seconds), strict=True):
-            axes.plot(x, accuracy, label=method, linewidth=2.5 if method == "bwa" else 1.3, **look)
+            axes.plot(x, accuracy, label=method, linewidth=2.5 if method == "bwa" else 1.3, **looks[method])
     for axes, name in zip(panels[0], ("round", "gradient steps of all clients", "seconds of all clients"), strict=True):
         dress(axes, name, "test accuracy (%)")
         if name != "round":
             axes.set_xscale("log")
     named = {"bwa": "bwa", "adaptive-b": "adaptive-b", "adaptive-aw": "adaptive-aw"}
     named |= {f"bwa-{variant}": f"bwa, {variant}" for variant in VARIANTS}
-    for place, (suffix, label) in enumerate(named.items()):
+    for suffix, label in named.items():
         of = read_episodes(runs / "policies" / f"bwa-{MAIN}-{suffix}")
         panels_values = [
             [one.gained for one in of] if suffix != "bwa-objective" else [],
@@ -356,12 +383,30 @@ def draw(found: Curves, runs: Path, path: Path) -> None:
         for axes, values in zip(panels[1], panels_values, strict=True):
             if len(values) >= WINDOW:
                 smooth = moving_mean(values, WINDOW)
-                axes.plot(range(WINDOW, WINDOW + len(smooth)), smooth, label=label, color=COLOURS[place])
+                axes.plot(range(WINDOW, WINDOW + len(smooth)), smooth, label=label, **looks.get(label, {}))
     what = ("sum of rewards", "validation accuracy (%)", "mean batch size")
     for axes, name in zip(panels[1], what, strict=True):
         dress(axes, f"episode (mean of {WINDOW})", name)
     panels[1][1].legend(frameon=False, fontsize=8)
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
+    figure.savefig(path)
+
+
+def draw_motivation(found: Mapping[str, Curves], biased: Mapping[str, dict[float, list[Curve]]], path: Path) -> None:
+    """Accuracy over fixed batch sizes, and over a bias toward the clients with all classes."""
+    figure = Figure(figsize=(10, 3.6), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    lines = {name: by_batch(curves) for name, curves in found.items()}
+    for axes, kinds in ((left, lines), (right, biased)):
+        for name, made in kinds.items():
+            values = {x: fmean(c.accuracy[-1] for c in of) for x, of in sorted(made.items())}
+            colour = COLOURS[list(TITLES).index(name)]
+            axes.plot(list(values), list(values.values()), marker="o", label=TITLES[name], color=colour)
+    left.set_xscale("log", base=2)
+    dress(left, "batch size of FedAvg", "test accuracy (%)")
+    dress(right, "weight of the clients with all classes", "test accuracy (%)")
+    left.legend(frameon=False, fontsize=8)
     figure.savefig(path)
 
 
