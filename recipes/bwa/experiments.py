@@ -89,7 +89,7 @@ def seeds(settings: Experiment, runs: Path) -> None:
 def cold(settings: Experiment, runs: Path) -> None:
     other = experiment(Path(__file__).with_name(f"{OTHER}.toml"))
     data = other.data.model_copy(update={"dir": settings.data.dir})
-    start = learned(other.model_copy(update={"data": data}), runs, "bwa", "-start")
+    start = learned(other.model_copy(update={"data": data}), runs, "bwa")
     few = settings.data.model_copy(update={"clients": 6, "samples": 1_800})
     changes = {"data": few, "pretrain": other.pretrain, "name": f"{settings.name}-six"}
     six = settings.model_copy(update=changes)
