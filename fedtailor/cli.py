@@ -177,7 +177,9 @@ def pretrain(
 @app.command(epilog="Example: fedtailor compare experiment.toml --methods local,fedavg,fedper --seeds 0,1,2")
 def compare(
     experiment: ExperimentFile = None,
-    methods: Annotated[str | None, typer.Option(metavar="A,B,...", help="The methods, with commas.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="The methods, or the file's labels, with commas.")
+    ] = None,
     seeds: Annotated[str | None, typer.Option(metavar="N,N,...", help="The seeds, with commas.")] = None,
     sets: Sets = None,
     name: Name = None,
@@ -202,7 +204,7 @@ def compare(
         _change("compare.metric", metric),
         _change("compare.pooled", pooled or None),
     ]
-    settings = _settings(experiment, [*changes, *_where(name, data_dir, workers, engine)], sets)
+    settings = _by_label(_settings(experiment, [*changes, *_where(name, data_dir, workers, engine)], sets), experiment)
     from fedtailor.runs.comparing import default_folder
 
     _compare(settings, out / settings.name if name else default_folder(settings, out), as_json, quiet)
@@ -598,6 +600,14 @@ def _settings(source: Path | None, changes: list[str | None], sets: list[str] | 
     from fedtailor.runs import experiment
 
     return experiment(source, [*(change for change in changes if change is not None), *(sets or [])])
+
+
+def _by_label(settings: "Experiment", source: Path | None) -> "Experiment":
+    """The experiment with the file's own methods in the place of their labels."""
+    methods = [method for method in _settings(source, []).compare.methods if isinstance(method, dict)]
+    labelled = {method.get("label"): method for method in methods}
+    chosen = tuple(labelled.get(m, m) if isinstance(m, str) else m for m in settings.compare.methods)
+    return settings.model_copy(update={"compare": settings.compare.model_copy(update={"methods": chosen})})
 
 
 def _where(name: str | None, data_dir: Path | None, workers: int | None, engine: Engine | None) -> list[str | None]:

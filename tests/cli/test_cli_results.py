@@ -97,6 +97,16 @@ def test_json_is_one_document_on_stdout(call, finished: Path, tmp_path: Path, sm
     json.loads(done.out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
+def test_a_method_of_the_file_is_chosen_by_its_label(call, tmp_path: Path, small: list[str]) -> None:
+    file = tmp_path / "labels.toml"
+    file.write_text('[compare]\nmethods = ["local", {label = "strong", name = "fedprox", mu = 0.9}]\n')
+    done = call("compare", file, *small, "--methods", "fedavg,strong", "--name", "chosen")
+    assert done.code == 0, done.err
+    rows = csv.DictReader((tmp_path / "runs" / "chosen" / "table.csv").read_text().splitlines())
+    assert [row["method"] for row in rows] == ["fedavg", "strong"]
+    assert "mu = 0.9" in (tmp_path / "runs" / "chosen" / "strong-s0" / "experiment.toml").read_text()
+
+
 def test_a_comparison_is_written_for_every_reader_and_goes_on(call, tmp_path: Path, small: list[str]) -> None:
     words = ["compare", *small, "--name", "cmp", "--methods", "local,fedavg", "--seeds", "0,1"]
     first = call(*words)
