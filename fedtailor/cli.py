@@ -605,7 +605,7 @@ def _settings(source: Path | None, changes: list[str | None], sets: list[str] | 
 def _by_label(settings: "Experiment", source: Path | None) -> "Experiment":
     """The experiment with the file's own methods in the place of their labels."""
     methods = [method for method in _settings(source, []).compare.methods if isinstance(method, dict)]
-    labelled = {method.get("label"): method for method in methods}
+    labelled = {label: method for method in methods if isinstance(label := method.get("label"), str)}
     chosen = tuple(labelled.get(m, m) if isinstance(m, str) else m for m in settings.compare.methods)
     return settings.model_copy(update={"compare": settings.compare.model_copy(update={"methods": chosen})})
 

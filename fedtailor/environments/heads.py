@@ -45,6 +45,8 @@ class HeadAggregation(Decisions):
             if type(method) is not find("fedavg"):  # what an experiment has when it names none
                 raise UserError(f"this environment is one of pfedrlla, and the experiment's method is {method.name}")
             method = PFedRLLA()
+        if method.mixes == "after":
+            raise UserError("this environment judges a decision at once: it needs method.mixes = 'before'")
         return settings.model_copy(
             update={"method": method.rehearsal().model_copy(update={"judge": "at once", "updates": 0})}
         )

@@ -41,14 +41,15 @@ class PFedRLLA(AgentMethod):
         paper="Reinforcement Learning-based Layer-wise Aggregation for Personalized Federated Learning, under review",
         year=2024,
         exchanged="the client's model up, its aggregate down, and up once more after training (peers = trained); "
-        "validation accuracies and the age of the model up",
+        "mixes = after: also the aggregate of all other models down; validation accuracies and the age of the model up",
         client_state="its model, and the round it last trained in; without a policy also the body that rewards are "
         "measured with",
         server_state="the models of the previous cohort; the agent (actor, critic, replay); the auto-encoder",
         cost="that of FedAvg, and two forward passes over the validation data; everyone trains before round 1",
         limits=(
             "body = head = none, no initial training, peers = trained: a client receives FedAvg's global model",
-            "mixes = after, no initial training, all weight on the model after training: FedAvg's local model",
+            "mixes = after, no initial training, peers = trained, all weight on the model after training: FedAvg's "
+            "local model",
             "head = similarity: the agent's target V_k of eq. 2 in place of the agent",
         ),
         deviations=(
@@ -115,7 +116,9 @@ class PFedRLLA(AgentMethod):
         description="what the agent begins with: equal weights, those of eq. 2, or the share `own` for the client's "
         "models, and the rest by eq. 2; it learns what differs",
     )
-    own: float = Field(0.5, gt=0, lt=1, description="share of the client's own models in the prior of that name")
+    own: float = Field(
+        0.5, gt=0, lt=1, description="share of the client's own models in the prior of that name, before any discount"
+    )
     penalty: float = Field(
         0.1, ge=0, description="weight of the squared logits (without the prior) in the actor's loss"
     )
@@ -137,7 +140,7 @@ class PFedRLLA(AgentMethod):
 
     def inert(self) -> str | None:
         if self._acts and self.updates == 0 and self.policy is None:
-            return "updates = 0 without a policy: the agent never learns, weights stay random or nearly equal"
+            return "updates = 0 without a policy: the agent never learns, weights stay random or near its prior"
         return None
 
     def passes(self, epochs: int) -> float:
@@ -145,10 +148,9 @@ class PFedRLLA(AgentMethod):
         return epochs + 2 / 3 / 5
 
     def rehearsal(self) -> "PFedRLLA":
-        """Heads alone are aggregated, so that a reward is the head's (appendix D), and every round trains."""
-        changes = {"every": 1, "policy": None}
-        # after the training, accuracies with and without the aggregation share a body anyway
-        return self.model_copy(update=changes if self.mixes == "after" else {**changes, "body": "local"})
+        """Only what the agent decides is aggregated, so that rewards are its own (appendix D); every round trains."""
+        body = "local" if self.mixes == "before" else "agent" if self.body == "agent" else "none"
+        return self.model_copy(update={"every": 1, "policy": None, "body": body})
 
     def shared(self, network: Network) -> frozenset[str]:
         return network.part("head" if self.body == "local" else "all")
@@ -188,6 +190,7 @@ class PFedRLLA(AgentMethod):
             "embedding": f"{self.embedding} of size {self.size}{side}",
             "head layers": layers,
             "network": f"{self.network} with {self.hidden} hidden units",
+            "mixes": self.mixes,
         }
         return shape if self.network == "attention" else {**shape, "slots": self._slots(server)}
 
@@ -199,7 +202,7 @@ class PFedRLLA(AgentMethod):
             everyone = cohort if server.greedy else range(server.clients)
             yield Ask("begin", dict.fromkeys(everyone, Payload({"model": server.weights})))
         sent: Replies = yield Ask("send", dict.fromkeys(cohort, Payload()))
-        own = {k: _Peer(reply["model"], reply.number("samples"), reply.number("trained")) for k, reply in sent.items()}
+        own = {k: _Peer.of(reply) for k, reply in sent.items()}
         if not server.state["peers"]:  # round 1, or everyone failed in the round before
             server.state["peers"] = {k: vars(peer) for k, peer in list(own.items())[: server.largest_cohort]}
         peers = {k: _Peer(**row) for k, row in server.state["peers"].items()}
@@ -211,7 +214,7 @@ class PFedRLLA(AgentMethod):
             view = _View(k, model, peers, server.round)
             rows = torch.stack([embedded[j in peers and j != k, j] for j in view.ids]) if embedded else None
             if self.mixes == "after":
-                view.add_fresh(model, known=self.initial or model.trained > 0)
+                view.add_fresh()
             weights = yield from self._weights(server, view, rows, sent[k])
             by_rule = self._shares(view, weights)
             shares[k], mixed[k] = (self._start(view), by_rule) if self.mixes == "after" else (by_rule, {})
@@ -224,7 +227,7 @@ class PFedRLLA(AgentMethod):
         signal = {"version": server.state["version"]}
         starts = self._aggregates(server, shares, own, peers)
         payloads = {k: Payload({"model": model}, config=signal) for k, model in starts.items()}
-        fresh = {k: {part: _share(FRESH, of) for part, of in parts.items()} for k, parts in mixed.items()}
+        fresh = {k: {part: _share_of_fresh(of) for part, of in parts.items()} for k, parts in mixed.items()}
         for part in ("body", "head"):
             rest = {
                 k: {part: {j: w for j, w in parts[part].items() if j != FRESH}}
@@ -294,23 +297,24 @@ class PFedRLLA(AgentMethod):
             return {}
         similar = similarity(rows)
         if view.fresh:  # as similar as can be, and unlike the client's older model not seen yet
-            mine = len(view.ids) - view.others
-            similar = torch.cat([similar[: view.others], similar[-1:].expand(mine)])
+            similar = torch.cat([similar, similar[-1:]]) * torch.tensor(view.known)
             similar = similar / similar.sum()
-            rows = torch.cat([rows[: len(view.ids) - 1], torch.zeros(1, self.size)])
+            rows = torch.cat([rows, torch.zeros(1, self.size)])
         if not self._acts:
             return {"similarity": similar.tolist()}
-        others, mine, slots = view.others, len(view.ids) - view.others, self._slots(server)
-        place = torch.tensor([*range(others), *range(slots - mine, slots)])  # the target's are always the last slots
+        others, slots = view.others, self._slots(server)
+        place = torch.tensor([*range(others), *range(server.largest_cohort, slots)])  # the target's are the last slots
+        known = torch.tensor(view.known)
         ages = torch.tensor([view.ages]).T.float()
         flags = torch.tensor([[{view.target: 1.0, FRESH: -1.0}.get(j, 0.0)] for j in view.ids])
         observation = torch.zeros(slots, self.size + 3)
         near = similar.clamp(min=SMALLEST).log()[:, None]
-        if self.prior == "own" and others:
-            near[others:] = near[:others].logsumexp(0) + math.log(self.own / (1 - self.own) / mine)
-        observation[place] = torch.cat([rows, ages.log1p(), flags, near], 1)
+        if self.prior == "own" and known[:others].any():
+            share = math.log(self.own / (1 - self.own) / int(known[others:].sum()))
+            near[others:] = near[:others][known[:others]].logsumexp(0) + share
+        observation[place] = torch.cat([rows, ages.log1p(), flags, near], 1) * known[:, None]
         mask = torch.zeros(slots, dtype=torch.bool)
-        mask[place] = True
+        mask[place] = known
         action = yield Decide(HEAD, observation, mask, about=view.target)
         chosen: Tensor = action[place]
         if sent.number("validation"):
@@ -370,7 +374,8 @@ class PFedRLLA(AgentMethod):
         def shares(rule: str) -> dict[int, float]:
             if rule == "none":
                 return {FRESH: 1.0} if view.fresh else view.before
-            return {j: w * discount for j, w, discount in zip(view.ids, rules[rule], discounts, strict=True)}
+            factors = zip(view.ids, rules[rule], discounts, view.known, strict=True)
+            return {j: w * discount for j, w, discount, known in factors if known}
 
         return {part: shares(rule) for part, rule in self._parts.items()}
 
@@ -417,7 +422,8 @@ class PFedRLLA(AgentMethod):
         """The client's model, and how good it is before it is aggregated."""
         client.load(client.state.get("model", {}))
         model = select(client.weights(), client.shared)
-        facts = self._sizes(client) if self.mixes == "after" else self._facts(client)
+        late = {**self._sizes(client), "known": int("model" in client.state)}
+        facts = late if self.mixes == "after" else self._facts(client)
         return Payload({"model": model}, {"trained": client.state.get("trained", 0), **facts})
 
     def assess(self, client: Client, payload: Payload) -> Payload:
@@ -490,6 +496,12 @@ class _Peer:
     model: Weights
     samples: float
     trained: float  # the round in which the client last trained
+    known: bool = True  # whether it trained at all
+
+    @classmethod
+    def of(cls, reply: Payload) -> "_Peer":
+        trained = reply.number("trained")
+        return cls(reply["model"], reply.number("samples"), trained, bool(reply.numbers.get("known", 1)))
 
 
 class _View:
@@ -504,16 +516,19 @@ class _View:
         models = [*others.values(), own]
         self.sizes = [peer.samples for peer in models]
         self.ages = [round - peer.trained for peer in models]
+        self.known = [peer.known for peer in models]
         self.before = {j: peer.samples for j, peer in peers.items()}  # with the target only if it was among them
 
-    def add_fresh(self, own: _Peer, known: bool) -> None:
-        """The target's model as it will be after the training; one that it never trained is worth nothing."""
-        keep = self.others + known
+    def add_fresh(self) -> None:
+        """The target's model as it will be after the training."""
         self.fresh = True
-        self.ids = [*self.ids[:keep], FRESH]
-        self.sizes = [*self.sizes[:keep], own.samples]
-        self.ages = [*self.ages[:keep], 0]
+        self.ids = [*self.ids, FRESH]
+        self.sizes = [*self.sizes, self.sizes[-1]]
+        self.ages = [*self.ages, 0]
+        self.known = [*self.known, True]
 
 
-def _share(of: int, shares: Mapping[int, float]) -> float:
-    return shares.get(of, 0.0) / sum(shares.values())
+def _share_of_fresh(shares: Mapping[int, float]) -> float:
+    """1 where nothing else has weight, and where nothing has any."""
+    total = sum(shares.values())
+    return shares.get(FRESH, 0.0) / total if total > 0 else 1.0

@@ -15,6 +15,7 @@ from fedtailor.runs.store import DATABASE
 from fedtailor.runs.watch import Watch
 
 PLAN = "comparison.toml"
+LONGEST = 100  # letters of a label, which names a folder
 
 
 class Comparison:
@@ -110,6 +111,8 @@ def compare(
     with Workshop() as shop:
         job_of(runs[0], shop)  # what cannot begin writes nothing
         shop.engine_for(runs[0])
+        for one in runs:
+            _check_kept(place / one.name, one)
         _claim(place, settings)
         for one in runs:
             _run_or_resume(place / one.name, one, watch, shop)
@@ -128,6 +131,15 @@ def _finished(folder: Path) -> list[dict[str, Any]]:
             return [one.summary()] if one.finished else []
     except UserError:
         return []
+
+
+def _check_kept(folder: Path, settings: Experiment) -> None:
+    """A label does not tell settings apart: what is kept must be what is asked for."""
+    if folder.exists():
+        with Run(folder) as before:
+            method = method_dict(before.experiment.method)
+        if method != method_dict(settings.method):
+            raise UserError(f"{folder} holds a run with other settings: choose another label, or --name to keep both")
 
 
 def _run_or_resume(folder: Path, settings: Experiment, watch: Watch, shop: Workshop) -> None:
@@ -152,8 +164,9 @@ def _plan(settings: Experiment) -> dict[str, Method]:
             changed = {k: v for k, v in given.items() if k != "name" and v != fields[k].get_default()}
             name = method_dict(method)["name"].rpartition(":")[2]
             label = name + "".join(f" {key}={value}" for key, value in changed.items())
-        elif not isinstance(label, str) or not label.strip():
-            raise UserError(f'compare.methods has the label {label!r}: give it a text, as in label = "ours"')
+        elif not isinstance(label, str) or not 1 <= len(label.strip(" .")) <= LONGEST:
+            said = f"compare.methods has the label {label!r}"
+            raise UserError(f'{said}: give it a text of at most {LONGEST} letters, as in label = "ours"')
         if _run_name(label, 0) in {_run_name(other, 0) for other in plan}:
             raise UserError(f"compare.methods names {label!r} twice")
         plan[label] = method

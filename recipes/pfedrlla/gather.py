@@ -64,6 +64,10 @@ def finished(folder: Path) -> bool:
         return run.finished
 
 
+def seed_of(folder: Path) -> int:
+    return int(folder.name.rpartition("-s")[2])
+
+
 def final(folder: Path) -> float:
     """The headline, in %."""
     with Run(folder) as run:
@@ -105,11 +109,11 @@ def leads(found: dict[str, Found]) -> list[str]:
     ]
     for name, made in found.items():
         best = max(baselines(made), key=lambda label: fmean(final(one) for one in made[label]))
-        of_best = [final(one) for one in made[best]]
+        of_best = {seed_of(one): final(one) for one in made[best]}
         cells = []
         for label in (PAPER, *OURS):
-            own = [final(one) for one in made.get(label, [])]
-            cells.append(spread([a - b for a, b in zip(own, of_best, strict=False)], sign="+"))
+            own = {seed_of(one): final(one) for one in made.get(label, [])}
+            cells.append(spread([value - of_best[seed] for seed, value in own.items() if seed in of_best], sign="+"))
         lines.append(f"| {TITLES[name]} | {best.split()[0]} | {' | '.join(cells)} |")
     return [*lines, ""]
 

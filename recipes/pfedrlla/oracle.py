@@ -24,7 +24,15 @@ from fedtailor.views.publishing import took
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 OWN = 0.8  # share of a client's own models if they are mixed after the training
-PRIOR = {"name": "pfedrlla", "prior": "own", "own": OWN, "warmup": 0, "updates": 0, "noise": 0.0}  # and no agent
+PRIOR = {
+    "name": "pfedrlla",
+    "prior": "own",
+    "own": OWN,
+    "warmup": 0,
+    "every": 1,
+    "updates": 0,
+    "noise": 0.0,
+}  # and no agent
 FORMS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
     "oracle, before the training": {"name": "pfedrlla"},

@@ -6,6 +6,7 @@ e = h b - a moves b by -e h / 10 and h by -e b / 10.
 """
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +19,13 @@ from torch import Tensor
 
 import fedtailor
 from fedtailor.agents import DDPG, DDPGSettings, Simplex
+from fedtailor.data import build
 from fedtailor.methods import Decide, Payload, Replies, Reward, Server, read_policy
 from fedtailor.methods.pfedrlla import HEAD, PFedRLLA, similarity
 from fedtailor.packing import unpack
 from fedtailor.runs import RoundReport, Watch, pretrain, resume, run
 from fedtailor.runs.store import Store
+from fedtailor.views.drawings.pfedrlla import mean_weights
 
 B, H = "0.weight", "1.weight"
 TWO = ([0.0], [4.0, 4.0, 4.0])
@@ -87,40 +90,114 @@ def test_hand_pfedrlla(tmp_path: Path) -> None:
         assert [(row["bytes_up"], row["bytes_down"]) for row in done.rounds()] == [(up, down + 16), (up, down)]
 
 
-@pytest.mark.parametrize(("body", "bodies"), [("agent", [0.8354, 1.0554]), ("none", [0.6708, 1.5108])])
-def test_hand_pfedrlla_that_aggregates_after_the_training(tmp_path: Path, body: str, bodies: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("changes", "heads", "bodies"),
+    [
+        ({"body": "agent"}, [1.8988, 2.0388], [0.8354, 1.0554]),
+        ({"body": "none"}, [1.8988, 2.0388], [0.6708, 1.5108]),
+        ({"body": "size"}, [1.8988, 2.0388], [5.4708 / 5, 9.3324 / 7]),
+        ({"body": "agent", "gamma": 0.5}, [1.8650667, 2.1184], [0.7805333, 1.2072]),
+    ],
+)
+def test_hand_pfedrlla_that_aggregates_after_the_training(
+    tmp_path: Path, changes: dict[str, Any], heads: list[float], bodies: list[float]
+) -> None:
     """Before round 1 as above: b = 0.6, 1.4 and h = 1.8, 2.2.
 
     Round 1: both start from the mean by size, b = 1.2 and h = (1.8 + 3 * 2.2) / 4 = 2.1. Training: e = 2.52 gives
     b = 0.6708, h = 1.7976; e = -1.48 gives b = 1.5108, h = 2.2776. Then client 0 gives 1/2 to its fresh model, 1/4 to
     its older one and 1/4 to its peer: h = 1.8988, b = 0.8354; client 1 gives 1/2 to its fresh one and 1/2 to its peer:
-    h = 2.0388, b = 1.0554; with body = none bodies are as they were trained. The fresh model is 0 rounds old, others 1.
+    h = 2.0388, b = 1.0554. With body = none bodies are as they were trained; by size, 1 to 3, they are
+    (3 * 1.4 + 0.6 + 0.6708) / 5 and (0.6 + 3 * 1.4 + 3 * 1.5108) / 7. The fresh model is 0 rounds old, others 1: with
+    gamma = 1/2 client 0 has 2/3, 1/6, 1/6 and client 1 has 2/3, 1/3.
     """
 
     def late(_server: Server, question: Decide) -> Tensor:
         return torch.tensor([[0.25, 0.0, 0.25, 0.5], [0.5, 0.0, 0.0, 0.5]][question.about or 0])
 
     federation = judged(TWO, ([1.0], [4.0]), test=2.0)
-    settings = {**changed(PRODUCT, mixes="after", body=body), "rounds": 1, "evaluation": {"models": ["held"]}}
+    settings = {**changed(PRODUCT, mixes="after", **changes), "rounds": 1, "evaluation": {"models": ["held"]}}
     with run(settings, folder=tmp_path / "run", federation=federation, scripts={HEAD: late}) as done:
         found = [unpack(done._store.state("client", k))["state"]["model"] for k in (0, 1)]
         assert [float(w[B]) for w in found] == pytest.approx([0.6708, 1.5108], abs=1e-6)
         assert [float(w[H]) for w in found] == pytest.approx([1.7976, 2.2776], abs=1e-6)
-        losses = [(h * b - 2) ** 2 / 2 for h, b in zip([1.8988, 2.0388], bodies, strict=True)]
+        losses = [(h * b - 2) ** 2 / 2 for h, b in zip(heads, bodies, strict=True)]
         assert [row["loss"] for row in done.scores("held", 1)] == pytest.approx(losses, abs=1e-6)
         for row in done.decisions():
             assert row["observation"][[0, 2, 3], 2].tolist() == pytest.approx([math.log(2), math.log(2), 0.0])
             assert row["observation"][[0, 2, 3], 3].tolist() == [0.0, 1.0, -1.0]  # a peer, the older, the fresh one
+            assert row["observation"][2, 0] != 0
+            assert row["observation"][3, :2].tolist() == [0.0, 0.0]  # nobody has seen it yet
 
 
 def test_a_model_that_was_never_trained_is_not_aggregated(tmp_path: Path) -> None:
-    with run(changed(DIGITS, mixes="after", body="agent", initial=False), folder=tmp_path / "run") as done:
+    settings = {**changed(DIGITS, mixes="after", body="agent", initial=False), "model": {"name": "mlp"}}
+    with run(settings, folder=tmp_path / "run") as done:
         seen: set[int] = set()
         for row in done.decisions():
             assert bool(row["mask"][-2]) == (row["about"] in seen)
             assert row["mask"][-1]
+            assert bool(row["mask"][:-2].any()) == (row["round"] > 1)  # in round 1 nobody has a trained model
             seen.add(row["about"])
         assert len(seen) < len(done.decisions())
+
+
+def test_a_client_that_missed_the_initial_training_has_no_older_model(tmp_path: Path) -> None:
+    absent = {"ratio": 1.0, "absent": [[1, 0]]}
+    settings = {**changed(DIGITS, mixes="after", body="agent"), "participation": absent, "rounds": 2}
+    with run(settings, folder=tmp_path / "run") as done:
+        known = {(row["round"], row["about"]): bool(row["mask"][-2]) for row in done.decisions()}
+    assert (1, 0) not in known
+    assert known.pop((2, 0)) is False
+    assert all(known.values())
+
+
+def test_the_reward_after_the_training_is_the_accuracy_with_the_mix_minus_that_without(tmp_path: Path) -> None:
+    """Test samples are the validation samples here; held models are those with (agent) or without (none) the mix."""
+
+    def half(_server: Server, question: Decide) -> Tensor:
+        assert question.mask is not None
+        taken = question.mask.float()
+        return 0.8 * taken / taken.sum() + 0.2 * torch.eye(len(taken))[-1]
+
+    settings = fedtailor.experiment({**changed(DIGITS, mixes="after", b1=0, b3=0), "model": {"name": "mlp"}})
+    found = build(settings.data, settings.partition_seed, needs_validation=True)
+    federation = replace(found, test=found.val)
+    held = {}
+    for rule in ("agent", "none"):
+        late = {"mixes": "after", "b1": 0, "b3": 0, "body": rule, "head": rule}
+        one = {**changed(DIGITS, **late), "model": {"name": "mlp"}, "evaluation": {"models": ["held"]}}
+        with run(one, folder=tmp_path / rule, federation=federation, scripts={HEAD: half}) as done:
+            held[rule] = {row["client"]: row["accuracy"] for row in done.scores("held", 3)}
+            decided = [row for row in done.decisions() if row["round"] == 3]
+        if rule == "agent":
+            rewards = {row["about"]: row["reward"] for row in decided}
+    assert len(rewards) == 4
+    assert rewards == {k: pytest.approx(held["agent"][k] - held["none"][k], abs=1e-6) for k in rewards}
+    assert any(rewards.values())
+
+
+def test_the_drawn_weights_of_both_own_models_are_added(tmp_path: Path) -> None:
+    """Equal weights for seven models of the previous cohort and two of the client's own: these have 2/9."""
+
+    def equal(_server: Server, question: Decide) -> Tensor:
+        assert question.mask is not None
+        return question.mask.float() / question.mask.sum()
+
+    settings = {**changed(DIGITS, mixes="after", body="agent"), "participation": {"ratio": 1.0}}
+    with run(settings, folder=tmp_path / "run", scripts={HEAD: equal}) as done:
+        weights = mean_weights(done)
+    assert weights.diagonal().tolist() == pytest.approx([2 / 9] * 8)
+    assert weights.sum(1).tolist() == pytest.approx([1.0] * 8)
+
+
+def test_a_policy_of_the_other_kind_of_mix_is_refused(tmp_path: Path) -> None:
+    attention = {"network": "attention", "updates": 1}
+    pretrain(changed(DIGITS, **attention), folder=tmp_path / "policy").close()
+    settings = changed(DIGITS, **attention, mixes="after", policy=str(tmp_path / "policy"))
+    with pytest.raises(fedtailor.UserError, match="mixes"):
+        run(settings, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_after_the_training_no_body_is_kept_for_rewards_and_nothing_is_judged_at_once(tmp_path: Path) -> None:
@@ -197,9 +274,10 @@ def test_ones_own_model_alone_after_the_training_is_fedavgs_local_model(tmp_path
         return torch.eye(len(question.mask))[-1]
 
     late = {"name": "pfedrlla", "mixes": "after", "body": "agent", "initial": False}
+    deep = {**DIGITS, "model": {"name": "mlp"}}
     with (
-        run({**DIGITS, "method": late}, folder=tmp_path / "one", scripts={HEAD: own}) as one,
-        run({**DIGITS, "method": {"name": "fedavg"}}, folder=tmp_path / "two") as two,
+        run({**deep, "method": late}, folder=tmp_path / "one", scripts={HEAD: own}) as one,
+        run({**deep, "method": {"name": "fedavg"}}, folder=tmp_path / "two") as two,
     ):
         wanted = {row["client"]: row["loss"] for row in two.scores("held", 3)}
         found = {row["client"]: row["loss"] for row in one.scores("held", 3)}

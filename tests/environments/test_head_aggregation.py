@@ -95,6 +95,11 @@ def test_an_experiment_with_another_method_is_refused() -> None:
         HeadAggregation({"method": {"name": "fedper"}})
 
 
+def test_models_that_are_mixed_after_the_training_are_refused() -> None:
+    with pytest.raises(fedtailor.UserError, match=r"needs method.mixes = 'before'"):
+        HeadAggregation({"method": {"name": "pfedrlla", "mixes": "after"}})
+
+
 @pytest.mark.slow
 def test_stable_baselines_learns_and_ours_is_no_worse(tmp_path: Any) -> None:
     """600 decisions each; the mean reward of the last 150 against that of random weights, and against each other."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import fedtailor
-from fedtailor.views.publishing import publish
+from fedtailor.views.publishing import publish, took
 
 SETTINGS = {
     "name": "two",
@@ -51,8 +51,11 @@ def test_a_label_stands_for_a_method_with_many_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("methods", "said"),
     [
-        ([{"label": "", "name": "fedavg"}], 'give it a text, as in label = "ours"'),
+        ([{"label": "", "name": "fedavg"}], 'as in label = "ours"'),
         ([{"label": 3, "name": "fedavg"}], "the label 3"),
+        ([{"label": ["a"], "name": "fedavg"}], "the label"),
+        ([{"label": "...", "name": "fedavg"}], "the label"),
+        ([{"label": "long" * 30, "name": "fedavg"}], "at most 100 letters"),
         ([{"label": "a b", "name": "fedavg"}, {"label": "a_b", "name": "local"}], "'a_b' twice"),
     ],
 )
@@ -60,3 +63,23 @@ def test_a_label_that_is_none_is_refused_before_anything_is_written(tmp_path: Pa
     with pytest.raises(fedtailor.UserError, match=said):
         fedtailor.compare(SETTINGS, methods=methods, seeds=[0], folder=tmp_path / "two")
     assert not (tmp_path / "two").exists()
+
+
+def test_a_label_cannot_stand_for_other_settings_later(tmp_path: Path) -> None:
+    def strong(mu: float) -> list[dict[str, object]]:
+        return [{"label": "strong", "name": "fedprox", "mu": mu}]
+
+    fedtailor.compare(SETTINGS, methods=strong(0.5), seeds=[0], folder=tmp_path / "two")
+    plan = (tmp_path / "two" / "comparison.toml").read_text()
+    with pytest.raises(fedtailor.UserError, match="strong-s0 holds a run with other settings"):
+        fedtailor.compare(SETTINGS, methods=["local", *strong(0.9)], seeds=[0], folder=tmp_path / "two")
+    assert (tmp_path / "two" / "comparison.toml").read_text() == plan
+    assert not (tmp_path / "two" / "local-s0").exists()
+    assert fedtailor.compare(SETTINGS, methods=strong(0.5), seeds=[0], folder=tmp_path / "two").table()
+
+
+def test_the_last_line_of_a_gathered_page_counts_runs_and_their_seconds(tmp_path: Path) -> None:
+    fedtailor.compare(SETTINGS, methods=["local", "fedavg"], seeds=[0], folder=tmp_path / "two")
+    line = took((tmp_path / "two").rglob("run.db"), [0, 4])
+    assert line.startswith("Seeds 0, 4; the rounds of 2 runs took ")
+    assert "torch 2" in line

@@ -52,9 +52,13 @@ def mean_weights(run: Run) -> "np.ndarray[Any, np.dtype[np.float64]]":
         if row["episode"] < episode or row["round"] <= (1 - LAST) * run.rounds_done:
             continue
         peers = answered.get(row["round"] - 1) or answered[row["round"]]
-        ids = [*(k for k in peers if k != row["about"]), row["about"]]
-        for k, weight in zip(ids, row["action"][row["mask"]].tolist(), strict=True):
-            sums[row["about"], k] += weight
-            times[row["about"], k] += 1
+        about, mask, weights = row["about"], row["mask"].tolist(), row["action"].tolist()
+        others = [k for k in peers if k != about]
+        for place, k in enumerate(others):
+            if mask[place]:
+                sums[about, k] += weights[place]
+                times[about, k] += 1
+        sums[about, about] += sum(weights[len(others) :])  # one model or, if they are mixed after the training, two
+        times[about, about] += 1
     with np.errstate(invalid="ignore"):
         return np.asarray(sums / times)
