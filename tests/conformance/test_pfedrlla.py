@@ -142,6 +142,35 @@ def test_a_model_that_was_never_trained_is_not_aggregated(tmp_path: Path) -> Non
         assert len(seen) < len(done.decisions())
 
 
+def test_equal_weights_leave_untrained_models_out_too(tmp_path: Path) -> None:
+    """In round 1 without initial training, only the model after training is there: as without any mix."""
+    held = []
+    for rule in ("uniform", "none"):
+        late = changed(DIGITS, mixes="after", body=rule, head=rule, initial=False)
+        settings = {**late, "model": {"name": "mlp"}, "rounds": 1, "evaluation": {"models": ["held"]}}
+        with run(settings, folder=tmp_path / rule) as done:
+            held.append([row["loss"] for row in done.scores("held", 1)])
+    assert held[0] == held[1]
+
+
+def test_a_client_without_any_weight_keeps_the_model_after_training(tmp_path: Path) -> None:
+    """gamma = 0 leaves the fresh model alone, and here it has no weight either."""
+
+    def others(_server: Server, question: Decide) -> Tensor:
+        assert question.mask is not None
+        weights = question.mask.float()
+        weights[-1] = 0
+        return weights / weights.sum()
+
+    late = changed(DIGITS, mixes="after", body="agent", gamma=0.0)
+    losses = []
+    for changes, scripts in (({}, {HEAD: others}), ({"body": "none", "head": "none"}, {})):
+        settings = {**changed(late, **changes), "evaluation": {"models": ["held"]}}
+        with run(settings, folder=tmp_path / str(len(losses)), scripts=scripts) as done:
+            losses.append([row["loss"] for row in done.scores("held", 3)])
+    assert losses[0] == losses[1]
+
+
 def test_a_client_that_missed_the_initial_training_has_no_older_model(tmp_path: Path) -> None:
     absent = {"ratio": 1.0, "absent": [[1, 0]]}
     settings = {**changed(DIGITS, mixes="after", body="agent"), "participation": absent, "rounds": 2}
