@@ -3,9 +3,9 @@
 ``python recipes/bwa/experiments.py PART RECIPE.toml RUNS_DIR``, where PART is
 
 table       policies of the four methods, then Table 1 with FedAvg and, for comparison, FedAvg with other batch sizes
-gain        BWA with the paper's reward (eq. 8)
+gain        BWA with the paper's reward (eq. 8) and the discount 0
 objective   BWA with a term of the objective itself (eq. 7) as reward
-patient     BWA with the discount 0.9
+myopic      BWA with the discount 0: a decision is paid for its own round alone
 threshold   BWA's policy with clients left out of the upload (Fig. 3d)
 bias        fixed weights that favour the clients with all classes (Fig. 1c, d); needs sigma < 1
 seeds       BWA's policy learned two times more, from other seeds
@@ -31,7 +31,7 @@ THRESHOLDS = (0.05, 0.08, 0.1, 0.12)  # ten clients: equal weights are 0.1
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the clients with all classes, together
 SEED = 100  # of the agents: none of those they are tested with
 RANGE = {"smallest": 2}  # batches of 1 would take twice as long
-OURS = {"network": "per-slot", "reward": "rise"}  # of the three with an agent
+OURS = {"network": "per-slot", "reward": "rise", "discount": 0.9}  # of the three with an agent
 OTHER = "fashion-05"  # the recipe that a policy comes from
 
 
@@ -44,15 +44,15 @@ def table(settings: Experiment, runs: Path) -> None:
 
 
 def gain(settings: Experiment, runs: Path) -> None:
-    deploy(settings, runs, [learned(settings, runs, "bwa", "-gain", reward="gain")], "-gain")
+    deploy(settings, runs, [learned(settings, runs, "bwa", "-gain", reward="gain", discount=0.0)], "-gain")
 
 
 def objective(settings: Experiment, runs: Path) -> None:
     deploy(settings, runs, [learned(settings, runs, "bwa", "-objective", reward="objective")], "-objective")
 
 
-def patient(settings: Experiment, runs: Path) -> None:
-    deploy(settings, runs, [learned(settings, runs, "bwa", "-patient", discount=0.9)], "-patient")
+def myopic(settings: Experiment, runs: Path) -> None:
+    deploy(settings, runs, [learned(settings, runs, "bwa", "-myopic", discount=0.0)], "-myopic")
 
 
 def threshold(settings: Experiment, runs: Path) -> None:
