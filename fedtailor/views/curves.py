@@ -69,10 +69,10 @@ def draw_comparison(comparison: Comparison, path: Path, over: Over = "round") ->
     headline = comparison.experiment.compare.metric
     curves = comparison_curves(comparison, over)
     looks = _looks([curve.label for curve in curves])
-    figure = new_figure(9.5, max(4.6, 1.2 + 0.27 * len(curves)))
+    figure = new_figure(9.5 + 0.12 * max(0, len(curves) - FEW), max(4.6, 1.2 + 0.27 * len(curves)))
     with_final = headline == "final" and any(curve.final for curve in curves)
     if with_final:
-        axes, aside = figure.subplots(1, 2, sharey=True, width_ratios=[5, max(1.0, 0.16 * len(curves))])
+        axes, aside = figure.subplots(1, 2, sharey=True, width_ratios=[5, min(max(1.0, 0.16 * len(curves)), 1.6)])
         _draw_finals(aside, curves, looks)
     else:
         axes = figure.subplots()
