@@ -109,7 +109,9 @@ def compare(
         for label, method in plan.items()
     ]
     with Workshop() as shop:
-        job_of(runs[0], shop)  # what cannot begin writes nothing
+        for method in plan.values():  # what cannot begin writes nothing
+            method.check()
+        job_of(runs[0], shop)
         shop.engine_for(runs[0])
         for one in runs:
             _check_kept(place / one.name, one)
