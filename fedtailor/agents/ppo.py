@@ -24,9 +24,12 @@ class PPOSettings:
     critic_lr: float = 3e-4
     buffer: int | None = None  # decisions to learn from at once; None: those of an episode
     epochs: int = 10  # passes over the buffer
+    critic_epochs: int | None = None  # those of the critic; None: as many
+    critic_first: int = 0  # times to learn with the critic alone: what a raw critic takes for better is only earlier
     batch: int = 64  # decisions in one step of learning
     clip: float = 0.2  # how far the probability of an action may move and still gain
     discount: float = 0.99  # of the next value; 0: every decision is an episode of its own
+    centred: bool = True  # advantages have mean 0; else an episode better than expected counts as such in all its steps
     trace: float = 0.95  # lambda: 1 trusts the rewards until the end, 0 the critic's next value
     entropy: float = 0.0  # weight of the entropy beside the clipped objective
     longest: float = 0.5  # norm to which a gradient of the actor or of the critic is cut
@@ -107,25 +110,32 @@ class PPO:
                 buffer["reward"], values, buffer["done"], last, self.settings.discount, self.settings.trace
             )
             buffer["return"] = buffer["advantage"] + values
-        for _ in range(self.settings.epochs):
+        acting = self.settings.epochs if self.steps >= self.settings.critic_first else 0
+        judging = self.settings.epochs if self.settings.critic_epochs is None else self.settings.critic_epochs
+        for epoch in range(max(acting, judging)):
             order = torch.randperm(len(values), generator=stream)
             for first in range(0, len(order), self.settings.batch):
                 rows = order[first : first + self.settings.batch]
-                self._step({name: column[rows] for name, column in buffer.items()})
+                batch = {name: column[rows] for name, column in buffer.items()}
+                if epoch < acting:
+                    self._step_actor(batch)
+                if epoch < judging:
+                    self._step_critic(batch)
         self._buffer = []
         self.steps += 1
 
-    def _step(self, batch: dict[str, Tensor]) -> None:
-        """Actor and critic, by one step."""
+    def _step_actor(self, batch: dict[str, Tensor]) -> None:
         state, mask, advantage = batch["state"], batch["mask"], batch["advantage"]
         if len(advantage) > 1:
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+            advantage = standardised(advantage, self.settings.centred)
         logits = self.actor(seen(state, mask))
         ratio = (self.heads.log_prob(logits, mask, batch["action"]) - batch["log_prob"]).exp()
         gain = clipped(ratio, advantage, self.settings.clip).mean()
         loss = -gain - self.settings.entropy * self.heads.entropy(logits, mask).mean()
         self.actor_optimiser.step(self._gradients(loss, self._policy))
-        error = F.mse_loss(self._value(state, mask), batch["return"])
+
+    def _step_critic(self, batch: dict[str, Tensor]) -> None:
+        error = F.mse_loss(self._value(batch["state"], batch["mask"]), batch["return"])
         self.critic_optimiser.step(self._gradients(error, self.critic.parameters))
 
     def imitate(self, state: Tensor, mask: Tensor, action: Tensor, lr: float) -> None:
@@ -201,6 +211,13 @@ class PPO:
 def clipped(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """min(rho A, clip(rho, 1 - eps, 1 + eps) A): what an action's probability ratio gains, and no more beyond eps."""
     return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+
+def standardised(advantage: Tensor, centred: bool) -> Tensor:
+    """Divided by the deviation from their mean or, not centred, from 0: where all were bad, all stay bad."""
+    if centred:
+        return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    return advantage / (advantage.square().mean().sqrt() + 1e-8)
 
 
 def advantages(reward: Tensor, value: Tensor, done: Tensor, last: float, discount: float, trace: float) -> Tensor:

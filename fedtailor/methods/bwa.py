@@ -1,4 +1,6 @@
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -15,6 +17,7 @@ ADJUSTMENT = "adjustment"  # the name of the decision
 FEATURES = 6  # loss, accuracy and divergence of a client, then of the server
 SPREAD = 0.2  # of the weights' logits at the start: more of it harms the model and hides what the batch size does
 FAR = 10.0  # deviations from the mean beyond which the agent sees no difference
+WINDOW = 3  # episodes in a row by which a policy is judged: one alone is luck
 
 
 class Adjusted(AgentMethod):
@@ -221,7 +224,7 @@ class BWA(Adjusted):
         ),
         only_sums=False,
     )
-    carries: ClassVar = ("agent", "tally", "scale")
+    carries: ClassVar = ("agent", "tally", "scale", "values", "kept")
 
     reward: Literal["gain", "objective", "rise"] = Field(
         "gain",
@@ -235,11 +238,23 @@ class BWA(Adjusted):
     actor_lr: float = Field(3e-3, gt=0, le=1, description="learning rate of the actor")
     critic_lr: float = Field(3e-3, gt=0, le=1, description="learning rate of the critic")
     updates: int = Field(10, ge=0, le=10_000, description="passes M over the decisions of an episode; 0 never learns")
+    critic_updates: int | None = Field(None, ge=0, le=10_000, description="passes of the critic; none: as many")
+    critic_first: int = Field(
+        0, ge=0, description="episodes from which the critic alone learns: a raw one takes earlier rounds for better"
+    )
     clip: float = Field(0.2, gt=0, lt=1, description="how far an action's probability may move and still gain")
     discount: float = Field(
         0.0, ge=0, lt=1, description="weight of the next round's value; near 1, learning takes far more episodes"
     )
     trace: float = Field(0.95, ge=0, le=1, description="lambda of the returns: 1 trusts rewards, 0 the critic")
+    centred: bool = Field(
+        True, description="whether an episode's advantages have mean 0; false: one better than expected counts as such"
+    )
+    keep: Literal["last", "best"] = Field(
+        "last",
+        description=f"the policy that pre-training leaves: what was learned last, or that of the {WINDOW} episodes in "
+        "a row with the highest objective (eq. 7)",
+    )
 
     def inert(self) -> str | None:
         return "updates = 0: the agent never learns" if self.updates == 0 and self.learns else super().inert()
@@ -252,7 +267,10 @@ class BWA(Adjusted):
             actor_lr=self.actor_lr,
             critic_lr=self.critic_lr,
             epochs=self.updates,
+            critic_epochs=self.critic_updates,
+            critic_first=self.critic_first,
             clip=self.clip,
+            centred=self.centred,
             discount=self.discount,
             trace=self.trace,
         )
@@ -266,6 +284,18 @@ class BWA(Adjusted):
         server.state["tally"] = torch.zeros(3, FEATURES, dtype=torch.double)
         # Their mean and deviation up to the last episode: within one, equal numbers look equal to the agent.
         server.state["scale"] = torch.stack([torch.zeros(FEATURES), torch.ones(FEATURES)])
+        server.state["value"] = None  # the objective of this episode, as far as it is known
+        server.state["values"] = []  # of the latest episodes
+        server.state["kept"] = None  # the best policy so far
+
+    def learned(self, server: Server) -> dict[str, Any]:
+        # without values and kept: what they were elsewhere says nothing about another federation
+        own = {key: server.state[key] for key in ("agent", "tally", "scale")}
+        if self.keep == "best" and server.state["kept"] is not None:
+            own["agent"] = deepcopy(server.state["agent"])
+            own["agent"].load_state_dict(server.state["kept"]["agent"])
+            own["scale"] = server.state["kept"]["scale"]
+        return own
 
     def shape(self, server: Server) -> dict[str, int | str]:
         shape: dict[str, int | str] = {
@@ -302,8 +332,12 @@ class BWA(Adjusted):
         agent.observe(_scaled(server, observation), action, reward, mask, done=last)
         rows = _compressed(observation)[mask].double()
         server.state["tally"] += torch.stack([torch.ones_like(rows), rows, rows.square()]).sum(1)
+        accuracy: float = server.state["global"][1]
+        server.state["value"] = (server.state["value"] or 0.0) + self.alpha ** (accuracy - 1)
 
     def _end(self, server: Server) -> None:
+        if self.keep == "best":
+            self._judge_policy(server)
         # Deviation: the critic's loss (Alg. 1, line 19) is that of lambda-returns, whose targets stay as they are while
         # it learns; with trace = 0 they are the paper's r + gamma V(s').
         server.state["agent"].learn(server.stream("learning"))
@@ -312,6 +346,17 @@ class BWA(Adjusted):
             centre = total / count
             deviation = (squares / count - centre.square()).clamp(min=1e-6).sqrt()
             server.state["scale"] = torch.stack([centre, deviation]).float()
+
+    def _judge_policy(self, server: Server) -> None:
+        """Keep the policy that acted in this episode if the latest episodes were better than any before."""
+        if server.state["value"] is None:
+            return
+        server.state["values"] = values = [*server.state["values"], server.state["value"]][-WINDOW:]
+        best = -1.0 if server.state["kept"] is None else server.state["kept"]["value"]
+        if len(values) == WINDOW and fmean(values) > best:
+            agent = deepcopy({**server.state["agent"].state_dict(), "buffer": {}})
+            found = {"value": fmean(values), "episode": server.moment.episode, "scale": server.state["scale"].clone()}
+            server.state["kept"] = {**found, "agent": agent}
 
 
 class AdaptiveB(BWA):

@@ -89,6 +89,7 @@ def learned(method: BWA, seed: int) -> list[tuple[float, float, float]]:
             noise = 0.01 * float(torch.randn((), generator=server.stream("noise")))
             after = max(0.01, accuracy + (0.5 - accuracy) / (2 * sizes[-1] ** 0.5) + noise)
             reward = method._reward(accuracy, after, best, server.round, SAMPLES)
+            server.state["global"] = [2.3 - 3 * after, after, 10 * abs(after - accuracy)]
             method._observe(server, {"observation": observation, "mask": mask, "action": action}, reward)
             total, best, moved, accuracy = total + reward, max(best, after), 10 * abs(after - accuracy), after
         method._end(server)

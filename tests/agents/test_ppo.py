@@ -22,7 +22,7 @@ from fedtailor.agents import (
     SimplexHead,
     seen,
 )
-from fedtailor.agents.ppo import advantages, clipped
+from fedtailor.agents.ppo import advantages, clipped, standardised
 from fedtailor.learning.optimisers import Adam
 from fedtailor.packing import pack, unpack
 from fedtailor.streams import torch_stream
@@ -140,6 +140,61 @@ def test_learning_is_that_of_a_textbook(longest: float, follows: bool) -> None:
     assert made.steps == 1
     for own, reference in zip([*made._policy, *made.critic.parameters], [weight, bias, spread, *critic], strict=True):
         torch.testing.assert_close(own, reference, atol=2e-5, rtol=1e-4)
+
+
+def test_standardised_advantages_by_hand() -> None:
+    """Both below 0: one of them is good only by comparison."""
+    bad = torch.tensor([-1.0, -7.0])
+    assert standardised(bad, centred=True).tolist() == pytest.approx([0.5**0.5, -(0.5**0.5)], abs=1e-6)
+    assert standardised(bad, centred=False).tolist() == pytest.approx([-0.2, -1.4], abs=1e-6)
+
+
+def one_episode(made: PPO) -> None:
+    for step in range(4):
+        state = drawn(3, 2, name=f"state {step}")
+        made.observe(state, made.act(state, stream=torch_stream(step)), float(step % 3), done=step == 3)
+
+
+@pytest.mark.parametrize("changes", [{}, {"centred": False}])
+def test_an_episode_of_bad_decisions_makes_them_less_likely_unless_advantages_are_centred(
+    changes: dict[str, Any],
+) -> None:
+    """The same reward, less than expected, for every decision: centred, there is nothing to be learned from it."""
+    made = agent(critic_epochs=0, epochs=10, discount=0.0, actor_lr=0.01, **changes)
+    with torch.no_grad():
+        for parameter in made.critic.parameters:
+            parameter.zero_()
+    states = [drawn(3, 2, name=f"state {step}") for step in range(6)]
+    actions = [made.act(state, stream=torch_stream(step)) for step, state in enumerate(states)]
+    everyone = torch.ones(6, 3, dtype=torch.bool)
+    before = made._log_prob(torch.stack(states), everyone, torch.stack(actions))
+    for state, action in zip(states, actions, strict=True):
+        made.observe(state, action, -1.0)
+    made.learn(torch_stream("passes"))
+    lost = before - made._log_prob(torch.stack(states), everyone, torch.stack(actions))
+    assert (float(lost.detach().mean()) > 0.01) == (changes == {"centred": False})
+
+
+def test_the_critic_may_learn_alone_and_more_often() -> None:
+    def moved(before: list[Tensor], now: list[Tensor]) -> bool:
+        return any(not torch.equal(one, other) for one, other in zip(before, now, strict=True))
+
+    def copies(parameters: list[Tensor]) -> list[Tensor]:
+        return [parameter.detach().clone() for parameter in parameters]
+
+    made = agent(critic_first=2)
+    for times in range(4):
+        actor, critic = copies(made._policy), copies(made.critic.parameters)
+        one_episode(made)
+        made.learn(torch_stream(times))
+        assert moved(actor, made._policy) == (times >= 2)
+        assert moved(critic, made.critic.parameters)
+    for passes, steps in ((None, 3), (0, 0), (1, 1), (5, 5)):  # SMALL has three
+        made = agent(critic_epochs=passes)
+        one_episode(made)
+        made.learn(torch_stream("passes"))
+        assert made.critic_optimiser.state_dict()["steps"] == steps
+        assert made.actor_optimiser.state_dict()["steps"] == 3
 
 
 # The heads

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -335,6 +335,9 @@ def test_every_setting_matters(tmp_path: Path) -> None:
         {"discount": 0.9},
         {"discount": 0.9, "trace": 0.5},
         {"reward": "rise"},
+        {"critic_updates": 3},
+        {"critic_first": 1},
+        {"centred": False},
     ]
     seen: dict[bytes, dict[str, Any]] = {}
     for i, change in enumerate(changes):
@@ -343,6 +346,43 @@ def test_every_setting_matters(tmp_path: Path) -> None:
         learned = (tmp_path / str(i) / "policy.safetensors").read_bytes()
         assert learned not in seen, f"{change} changes nothing over {seen[learned]}"
         seen[learned] = change
+
+
+class Episodic(BWA):
+    """A global model that is as accurate as the episode says."""
+
+    name = ""
+    right: ClassVar = (4, 1, 5, 6, 4, 2, 3)  # of 8; means of three in a row: 10/3, 4, 5, 4, 3
+
+    def judge(self, client: Client, payload: Payload) -> Payload:
+        correct = self.right[client.moment.episode]
+        return Payload(numbers={"summed": 0.0, "correct": correct, "samples": 8})
+
+
+@pytest.mark.parametrize(("episodes", "kept"), [(2, None), (3, 2), (5, 4), (7, 4)])
+def test_pre_training_can_leave_the_best_policy_instead_of_the_last(
+    tmp_path: Path, episodes: int, kept: int | None
+) -> None:
+    """Three episodes in a row judge the policy of the last of them, which has learned from those before it."""
+
+    def policy(keep: Literal["best", "last"], episodes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        settings = with_method({**SCALAR, "pretrain": {"episodes": episodes}}, Episodic(hidden=4, keep=keep))
+        folder = tmp_path / f"{keep}-{episodes}"
+        with pretrain(settings, folder=folder, federation=two()) as done:
+            return done.server_state(), dict(read_policy(folder).parts)
+
+    state, best = policy("best", episodes)
+    assert set(best) == {"agent", "tally", "scale"}
+    if kept is None:
+        assert state["kept"] is None
+    else:
+        assert state["kept"]["episode"] == kept
+        rights = Episodic.right[kept - 2 : kept + 1]
+        assert state["kept"]["value"] == pytest.approx(2 * sum(64 ** (right / 8 - 1) for right in rights) / 3)
+    _, known = policy("last", episodes if kept is None else kept)
+    assert torch.equal(best["scale"], known["scale"])
+    actors = (parts["agent"].state["actor"]["parameters"] for parts in (best, known))
+    assert all(torch.equal(one, other) for one, other in zip(*actors, strict=True))
 
 
 @pytest.mark.parametrize("method", ["bwa", "adaptive-b", "adaptive-aw", "bo-bwa"])
@@ -411,13 +451,18 @@ class Stop(Watch):
 
 @pytest.mark.parametrize(
     ("method", "rounds", "episodes", "stops"),
-    [("bwa", 3, 3, (2, 3, 7)), ("adaptive-b", 2, 2, (3,)), ("bo-bwa", 1, 13, (3, 11, 12))],
+    [
+        ({"name": "bwa", "hidden": 16}, 3, 3, (2, 3, 7)),
+        ({"name": "bwa", "hidden": 16, "keep": "best", "critic_first": 2}, 2, 6, (3, 6, 9)),
+        ({"name": "adaptive-b"}, 2, 2, (3,)),
+        ({"name": "bo-bwa"}, 1, 13, (3, 11, 12)),
+    ],
 )
 def test_pre_training_goes_on_exactly_where_it_stopped(
-    tmp_path: Path, method: str, rounds: int, episodes: int, stops: tuple[int, ...]
+    tmp_path: Path, method: dict[str, Any], rounds: int, episodes: int, stops: tuple[int, ...]
 ) -> None:
     """Inside an episode, at its end, and inside the last; bo-bwa fits its process from the eleventh evaluation on."""
-    settings = {**with_method(DIGITS, method), "rounds": rounds, "pretrain": {"episodes": episodes}}
+    settings = {**DIGITS, "method": method, "rounds": rounds, "pretrain": {"episodes": episodes}}
     settings["participation"] = {"dropout": 0.2}
     pretrain(settings, folder=tmp_path / "one").close()
     with pytest.raises(KeyboardInterrupt):
