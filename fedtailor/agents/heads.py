@@ -64,10 +64,11 @@ class Joint:
     def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
         return torch.cat([head.sample(own, mask, stream) for head, own in self._own(logits)], -1)
 
-    def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+    def log_probs(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        """The logarithm of the probability of every head's numbers, whose sum is that of the action.  # (..., heads)"""
         numbers = self.split(action).values()
         pairs = zip(self._own(logits), numbers, strict=True)
-        return torch.stack([head.log_prob(own, mask, number) for (head, own), number in pairs]).sum(0)
+        return torch.stack([head.log_prob(own, mask, number) for (head, own), number in pairs], -1)
 
     def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
         return torch.stack([head.entropy(own, mask) for head, own in self._own(logits)]).sum(0)
@@ -84,7 +85,8 @@ class Joint:
 class SimplexHead:
     """Weights of the present slots that sum to one: the softmax of Gaussians with a common deviation.
 
-    w = softmax(z), z ~ N(mu, sigma^2 I) over the n present slots. Weights say what z is except for a shift of all its
+    w = softmax(z), z ~ N(mu, sigma^2 I) over the n present slots; mu is ``unit`` times the logits, so that a small unit
+    makes weights that learn slowly. Weights say what z is except for a shift of all its
     numbers, which does nothing; log w without its mean is z without its mean, a Gaussian with deviation sigma in the
     n - 1 directions that sum to zero. Its density is the probability of an action here: no logits need to be kept,
     and learning is not disturbed by the shift.
@@ -94,11 +96,12 @@ class SimplexHead:
     outputs: ClassVar = 1
     numbers: ClassVar = 1
 
-    def __init__(self, deviation: float = 0.5):
+    def __init__(self, deviation: float = 0.5, unit: float = 1.0):
         self.parameters = [_logarithm(deviation)]
+        self.unit = unit
 
     def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
-        z = logits.squeeze(-1)
+        z = self.unit * logits.squeeze(-1)
         if stream is not None:
             z = z + self.parameters[0].exp() * torch.randn(z.shape, generator=stream)
         return z.masked_fill(~mask, -torch.inf).softmax(-1)
@@ -106,7 +109,7 @@ class SimplexHead:
     def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
         # a weight of nothing, which a script may give, counts as the smallest positive number
         seen = action.clamp(min=torch.finfo(action.dtype).tiny).log()
-        away = _centred(seen - logits.squeeze(-1), mask) / self.parameters[0].exp()
+        away = _centred(seen - self.unit * logits.squeeze(-1), mask) / self.parameters[0].exp()
         free = mask.sum(-1) - 1  # directions
         return -away.square().sum(-1) / 2 - free * (self.parameters[0] + log(2 * pi) / 2)
 

@@ -27,7 +27,7 @@ class PPOSettings:
     critic_epochs: int | None = None  # those of the critic; None: as many
     critic_first: int = 0  # times to learn with the critic alone: what a raw critic takes for better is only earlier
     batch: int = 64  # decisions in one step of learning
-    clip: float = 0.2  # how far the probability of an action may move and still gain
+    clip: float = 0.2  # how far the probability of a head's choice may move and still gain
     discount: float = 0.99  # of the next value; 0: every decision is an episode of its own
     centred: bool = True  # advantages have mean 0; else an episode better than expected counts as such in all its steps
     trace: float = 0.95  # lambda: 1 trusts the rewards until the end, 0 the critic's next value
@@ -103,7 +103,7 @@ class PPO:
         buffer = _stacked(self._buffer)
         state, mask = buffer["state"], buffer["mask"]
         with torch.no_grad():
-            buffer["log_prob"] = self._log_prob(state, mask, buffer["action"])
+            buffer["log_probs"] = self._log_probs(state, mask, buffer["action"])
             values = self._value(state, mask)
             last = 0.0 if following is None else self.value(following, following_mask)
             buffer["advantage"] = advantages(
@@ -129,8 +129,9 @@ class PPO:
         if len(advantage) > 1:
             advantage = standardised(advantage, self.settings.centred)
         logits = self.actor(seen(state, mask))
-        ratio = (self.heads.log_prob(logits, mask, batch["action"]) - batch["log_prob"]).exp()
-        gain = clipped(ratio, advantage, self.settings.clip).mean()
+        ratios = (self.heads.log_probs(logits, mask, batch["action"]) - batch["log_probs"]).exp()  # (batch, heads)
+        # Every head by itself: one that has moved far enough would stop the others too.
+        gain = clipped(ratios, advantage[:, None], self.settings.clip).sum(1).mean()
         loss = -gain - self.settings.entropy * self.heads.entropy(logits, mask).mean()
         self.actor_optimiser.step(self._gradients(loss, self._policy))
 
@@ -140,7 +141,7 @@ class PPO:
 
     def imitate(self, state: Tensor, mask: Tensor, action: Tensor, lr: float) -> None:
         """One step that makes these actions (batch, numbers) likelier in these states: a start from what is known."""
-        loss = -self._log_prob(state, mask, action).mean()
+        loss = -self._log_probs(state, mask, action).sum(1).mean()
         gradients = self._gradients(loss, self._policy)
         usual, self.actor_optimiser.lr = self.actor_optimiser.lr, lr
         self.actor_optimiser.step(gradients)
@@ -195,8 +196,8 @@ class PPO:
             raise ValueError(f"the mask {mask.tolist()} must name at least one of {self.slots} slots")
         return mask
 
-    def _log_prob(self, state: Tensor, mask: Tensor, action: Tensor) -> Tensor:
-        return self.heads.log_prob(self.actor(seen(state, mask)), mask, action)  # (batch,)
+    def _log_probs(self, state: Tensor, mask: Tensor, action: Tensor) -> Tensor:
+        return self.heads.log_probs(self.actor(seen(state, mask)), mask, action)  # (batch, heads)
 
     def _value(self, state: Tensor, mask: Tensor) -> Tensor:
         return self.critic(seen(state, mask)).squeeze(-1)  # (...)

@@ -15,7 +15,7 @@ from fedtailor.weights import delta, learned, mean, norm, select
 
 ADJUSTMENT = "adjustment"  # the name of the decision
 FEATURES = 6  # loss, accuracy and divergence of a client, then of the server
-SPREAD = 0.2  # of the weights' logits at the start: more of it harms the model and hides what the batch size does
+SPREAD = 0.2  # of the weights' logits, and their step: more of it harms the model and hides what the batch size does
 FAR = 10.0  # deviations from the mean beyond which the agent sees no difference
 WINDOW = 3  # episodes in a row by which a policy is judged: one alone is luck
 
@@ -276,7 +276,7 @@ class BWA(Adjusted):
         )
         heads: dict[str, Head] = {
             "batch": IntegerHead(self.smallest, self.largest, ratios=True),
-            "weights": SimplexHead(SPREAD),
+            "weights": SimplexHead(SPREAD, unit=SPREAD),
         }
         mine = {name: head for name, head in heads.items() if self.controls in ("both", name)}
         server.state["agent"] = PPO(server.largest_cohort, FEATURES, mine, settings, server.stream("agent"))

@@ -1,26 +1,41 @@
-"""What BWA's reward rewards, and what its agent learns from it, in a made-up federation that takes no training.
+"""What BWA's reward rewards, and what its agent learns from it, in made-up federations that take no training.
 
 ``python recipes/bwa/reward.py`` writes docs/results/bwa-reward.md. The accuracy phi starts at 10 % and moves in every
-round k(b) = 1 / (2 sqrt b) of the way to 50 %, with a noise of one point: the smaller the batch, the better, always.
+round k(b) = 1 / (2 sqrt b) of the way to 50 %, with a noise of one point: the smaller the batch, the better, always. In
+a second federation small batches have a price in their own round alone: what was gained is there, but the accuracy is
+PRICE / sqrt(b) lower.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
+from experiments import CALM, OURS
 
 from fedtailor.methods import Decide
 from fedtailor.methods.bwa import ADJUSTMENT, BWA
 from fedtailor.streams import torch_stream
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "bwa-reward.md"
-ROUNDS, CLIENTS, EPISODES, SAMPLES = 10, 10, 60, 1050
+ROUNDS, CLIENTS, SAMPLES = 10, 10, 1050
 BATCHES = (1, 4, 16, 32, 64)
 DISCOUNTS = (0.0, 0.5, 0.99)
 SEEDS = (0, 1)
+EPISODES = 60
 KINDS: tuple[Literal["gain", "objective", "rise"], ...] = ("gain", "objective", "rise")
+PRICE = 0.1
+FEW, MANY = 15, range(8)  # episodes and seeds of the second study
+WAYS: dict[str, Mapping[str, Any]] = {  # how to learn; all with reward = "rise"
+    "textbook": {},
+    "critic first": {name: CALM[name] for name in ("critic_first", "critic_updates")},
+    "not centred": {"centred": False},
+    "both": {name: CALM[name] for name in CALM if name != "keep"},
+    "both, best kept": CALM,
+}
+HORIZONS = (0.0, 0.5, 0.9)
 
 
 def main() -> None:
@@ -40,7 +55,11 @@ def main() -> None:
         found = [fixed(BWA(reward=kind), size) for kind in KINDS]
         sums = " | ".join(f"{total:.2f}" for _, total in found)
         lines.append(f"| {size} | {100 * found[0][0]:.1f} | {sums} |")
-    lines += [
+    PAGE.write_text("\n".join([*lines, *rewards(), *ways(), ""]), encoding="utf-8")
+
+
+def rewards() -> list[str]:
+    lines = [
         "",
         f"## What the agent learns in {EPISODES} episodes: means of the first and of the last ten",
         "",
@@ -50,13 +69,73 @@ def main() -> None:
     for kind in KINDS:
         for discount in DISCOUNTS:
             for seed in SEEDS:
-                made = learned(BWA(reward=kind, discount=discount, learn="always", network="per-slot"), seed)
-                ends = [[fmean(column) for column in zip(*part, strict=True)] for part in (made[:10], made[-10:])]
+                made = Learned(BWA(reward=kind, discount=discount, learn="always", network="per-slot"), seed)
+                for _ in range(EPISODES):
+                    made.learn()
+                ends = [
+                    [fmean(column) for column in zip(*part, strict=True)]
+                    for part in (made.found[:10], made.found[-10:])
+                ]
                 pairs = zip(*ends, (1, 1, 2), strict=True)
                 cells = [f"{first:.{digits}f} → {last:.{digits}f}" for first, last, digits in pairs]
                 lines.append(f"| {kind} | {discount:g} | {seed} | {' | '.join(cells)} |")
                 print(lines[-1], flush=True)
-    PAGE.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return lines
+
+
+def ways() -> list[str]:
+    """How the agent learns, and how far it looks."""
+    lines = [
+        "",
+        f"## Ways to learn: accuracy at the end (%), decided greedily after {FEW} episodes",
+        "",
+        f"Mean ± deviation over {len(MANY)} seeds, batches from 2 on, reward = rise. *price*: small batches cost "
+        f"accuracy in their own round, {100 * PRICE:.0f} / sqrt(b) points, not in later ones. *textbook*: actor and "
+        "critic learn from the first episode on, advantages are centred, the last policy is deployed.",
+        "",
+        "| learning | "
+        + " | ".join(f"{name}, discount {d:g}" for name in ("no price", "price") for d in HORIZONS)
+        + " |",
+        "| --- | " + " | ".join("---:" for _ in range(2 * len(HORIZONS))) + " |",
+    ]
+    for name, changes in WAYS.items():
+        cells = []
+        for price in (0.0, PRICE):
+            for discount in HORIZONS:
+                settings = {
+                    "network": OURS["network"],
+                    "reward": "rise",
+                    "discount": discount,
+                    "smallest": 2,
+                    **changes,
+                }
+                ends = []
+                for seed in MANY:
+                    made = Learned(BWA.model_validate({**settings, "learn": "always"}), seed, price)
+                    for _ in range(FEW):
+                        made.learn()
+                    ends.append(made.deployed())
+                cells.append(f"{fmean(ends):.1f} ± {stdev(ends):.1f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    plans = {f"always {b}": [b] * ROUNDS for b in (2, 3, 5, 10, 64)} | {
+        "2, the last time 64": [2] * (ROUNDS - 1) + [64]
+    }
+    for name, plan in plans.items():
+        cells = [f"{100 * follow(plan, price):.1f}" for price in (0.0, PRICE) for _ in HORIZONS]
+        lines.append(f"| *{name}* | {' | '.join(cells)} |")
+    return lines
+
+
+def moved(progress: float, batch: float) -> float:
+    return progress + (0.5 - progress) / (2 * batch**0.5)
+
+
+def follow(plan: list[int], price: float) -> float:
+    progress = 0.1
+    for batch in plan:
+        progress = moved(progress, batch)
+    return progress - price / plan[-1] ** 0.5
 
 
 def fixed(method: BWA, batch: int) -> tuple[float, float]:
@@ -64,37 +143,57 @@ def fixed(method: BWA, batch: int) -> tuple[float, float]:
     accuracy = best = 0.1
     total = 0.0
     for round in range(1, ROUNDS + 1):
-        after = accuracy + (0.5 - accuracy) / (2 * batch**0.5)
+        after = moved(accuracy, batch)
         total += method._reward(accuracy, after, best, round, SAMPLES)
         best, accuracy = max(best, after), after
     return accuracy, total
 
 
-def learned(method: BWA, seed: int) -> list[tuple[float, float, float]]:
-    """Mean batch size, accuracy at the end in % and sum of rewards of every episode."""
-    server: Any = SimpleNamespace(state={}, largest_cohort=CLIENTS, greedy=False, rounds=ROUNDS, round=0)
-    episode = 0
-    server.stream = lambda purpose: torch_stream(seed, episode, server.round, purpose)
-    method.start_server(server)
-    found = []
-    for episode in range(EPISODES):  # noqa: B007, the streams are those of the episode
-        accuracy = best = 0.1
-        moved = total = 0.0
-        sizes = []
+class Learned:
+    """An agent in a federation in which small batches have a price."""
+
+    def __init__(self, method: BWA, seed: int, price: float = 0.0):
+        self.method, self.price = method, price
+        self.server: Any = SimpleNamespace(state={}, largest_cohort=CLIENTS, greedy=False, rounds=ROUNDS, round=0)
+        self.server.moment = SimpleNamespace(episode=0)
+        self.server.stream = lambda purpose: torch_stream(seed, self.server.moment.episode, self.server.round, purpose)
+        method.start_server(self.server)
+        self.found: list[tuple[float, float, float]] = []  # mean batch size, accuracy at the end in %, sum of rewards
+
+    def learn(self) -> None:
+        """From one more episode."""
+        self.server.moment.episode = len(self.found)
+        self.server.state["value"] = None
+        self.found.append(self._episode(self.method, 0.01))
+        self.method._end(self.server)
+
+    def deployed(self) -> float:
+        """The accuracy at the end, in %, of an episode without exploration and without noise."""
+        self.server.state |= self.method.learned(self.server)
+        return self._episode(self.method.model_copy(update={"learn": "never"}), 0.0)[1]
+
+    def _episode(self, method: BWA, noise: float) -> tuple[float, float, float]:
+        server, progress, accuracy, best = self.server, 0.1, 0.1, 0.1
+        change = total = 0.0
+        sizes: list[float] = []
         for server.round in range(1, ROUNDS + 1):
-            numbers = [1 - accuracy, 0.9, 1.0, 2.3 - 3 * accuracy, accuracy, moved]
+            spread = 3 / sizes[-1] ** 0.5 if sizes else 0.0  # clients that made more steps are farther away
+            numbers = [1 - accuracy, 0.9, spread, 2.3 - 3 * accuracy, accuracy, change]
             observation, mask = torch.tensor([numbers] * CLIENTS), torch.ones(CLIENTS, dtype=torch.bool)
             action = method.decide(server, Decide(ADJUSTMENT, observation, mask))
             sizes.append(float(action[0]))
-            noise = 0.01 * float(torch.randn((), generator=server.stream("noise")))
-            after = max(0.01, accuracy + (0.5 - accuracy) / (2 * sizes[-1] ** 0.5) + noise)
+            progress = moved(progress, sizes[-1])
+            after = (
+                progress
+                - self.price / sizes[-1] ** 0.5
+                + noise * float(torch.randn((), generator=server.stream("noise")))
+            )
+            after = max(0.01, after)
             reward = method._reward(accuracy, after, best, server.round, SAMPLES)
             server.state["global"] = [2.3 - 3 * after, after, 10 * abs(after - accuracy)]
             method._observe(server, {"observation": observation, "mask": mask, "action": action}, reward)
-            total, best, moved, accuracy = total + reward, max(best, after), 10 * abs(after - accuracy), after
-        method._end(server)
-        found.append((fmean(sizes), 100 * accuracy, total))
-    return found
+            total, best, change, accuracy = total + reward, max(best, after), 10 * abs(after - accuracy), after
+        return fmean(sizes), 100 * accuracy, total
 
 
 if __name__ == "__main__":

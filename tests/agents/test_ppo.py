@@ -32,7 +32,7 @@ torch.set_num_threads(1)  # as in a run
 SMALL = {"hidden": (16,), "batch": 8, "epochs": 3}
 BOTH = {"batch": IntegerHead(1, 64), "weights": SimplexHead()}
 EVERY = {
-    "simplex": SimplexHead(0.7),
+    "simplex": SimplexHead(0.7, unit=0.6),
     "integer": IntegerHead(1, 6),
     "categorical": CategoricalHead(4),
     "multi": MultiCategoricalHead(3),
@@ -101,8 +101,8 @@ def test_learning_is_that_of_a_textbook(longest: float, follows: bool) -> None:
     def policy(rows: Tensor) -> tuple[Tensor, Tensor]:
         out = x[rows] @ weight.T + bias
         kind, size = Categorical(logits=out[:, :3]), Normal(out[:, 3:], spread.exp())
-        chance = kind.log_prob(action[rows, 0]) + size.log_prob(action[rows, 1:]).sum(1)
-        return chance, kind.entropy() + size.entropy().sum(1)
+        chances = torch.stack([kind.log_prob(action[rows, 0]), size.log_prob(action[rows, 1:]).sum(1)], 1)
+        return chances, kind.entropy() + size.entropy().sum(1)
 
     everything = torch.arange(20)
     with torch.no_grad():
@@ -122,12 +122,12 @@ def test_learning_is_that_of_a_textbook(longest: float, follows: bool) -> None:
     for _ in range(4):
         order = torch.randperm(20, generator=stream)
         for rows in (order[:8], order[8:16], order[16:]):
-            advantage = (gae[rows] - gae[rows].mean()) / (gae[rows].std() + 1e-8)
-            chance, openness = policy(rows)
-            ratio = (chance - before[rows]).exp()
+            advantage = ((gae[rows] - gae[rows].mean()) / (gae[rows].std() + 1e-8))[:, None]
+            chances, openness = policy(rows)
+            ratio = (chances - before[rows]).exp()  # of every head
             limited = torch.where(advantage > 0, ratio.clamp(max=1.1), ratio.clamp(min=0.9))
             losses = (
-                -(advantage * limited).mean() - 0.05 * openness.mean(),
+                -(advantage * limited).sum(1).mean() - 0.05 * openness.mean(),
                 (x[rows] @ critic[0].T + critic[1] - returns[rows, None]).square().mean(),
             )
             for loss, (parameters, optimiser) in zip(losses, learners, strict=True):
@@ -167,11 +167,11 @@ def test_an_episode_of_bad_decisions_makes_them_less_likely_unless_advantages_ar
     states = [drawn(3, 2, name=f"state {step}") for step in range(6)]
     actions = [made.act(state, stream=torch_stream(step)) for step, state in enumerate(states)]
     everyone = torch.ones(6, 3, dtype=torch.bool)
-    before = made._log_prob(torch.stack(states), everyone, torch.stack(actions))
+    before = made._log_probs(torch.stack(states), everyone, torch.stack(actions))
     for state, action in zip(states, actions, strict=True):
         made.observe(state, action, -1.0)
     made.learn(torch_stream("passes"))
-    lost = before - made._log_prob(torch.stack(states), everyone, torch.stack(actions))
+    lost = before - made._log_probs(torch.stack(states), everyone, torch.stack(actions))
     assert (float(lost.detach().mean()) > 0.01) == (changes == {"centred": False})
 
 
@@ -222,7 +222,7 @@ def test_the_softmax_of_a_gaussian_has_the_density_of_its_log_ratios() -> None:
     assert sorted({int(m.sum()) for m in mask}) != [slots]  # some are masked
     found, openness = head.log_prob(logits, mask, weights).detach(), head.entropy(logits, mask).detach()
     for row in range(5):
-        mu, w = logits[row, mask[row], 0], weights[row, mask[row]]
+        mu, w = 0.6 * logits[row, mask[row], 0], weights[row, mask[row]]
         n = len(w)
         assert float(w.sum()) == pytest.approx(1, abs=1e-6)
         assert float(weights[row, ~mask[row]].abs().sum()) == 0
@@ -360,7 +360,7 @@ def test_an_action_is_flat_and_splits_by_name() -> None:
         BOTH["batch"].log_prob(logits[3:], mask, action[:1]),
         BOTH["weights"].log_prob(logits[:3, None], mask, action[1:]),
     )
-    assert float(joint.log_prob(logits, mask, action).detach()) == pytest.approx(float(sum(alone).detach()))
+    assert float(joint.log_probs(logits, mask, action).sum(-1).detach()) == pytest.approx(float(sum(alone).detach()))
 
 
 def test_heads_of_all_kinds_compose() -> None:
@@ -373,7 +373,8 @@ def test_heads_of_all_kinds_compose() -> None:
     owns = [rows[..., :1], common[:, :1], common[:, 1:5], rows[..., 1:], common[:, 5:]]
     triples = list(zip(EVERY.values(), owns, joint.split(action).values(), strict=True))
     torch.testing.assert_close(
-        joint.log_prob(logits, mask, action), sum(head.log_prob(own, mask, part) for head, own, part in triples)
+        joint.log_probs(logits, mask, action).sum(-1),
+        sum(head.log_prob(own, mask, part) for head, own, part in triples),
     )
     torch.testing.assert_close(joint.entropy(logits, mask), sum(head.entropy(own, mask) for head, own, _ in triples))
 

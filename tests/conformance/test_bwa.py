@@ -295,8 +295,8 @@ class Nearness(BWA):
 
 
 def test_it_learns_which_batch_size_and_whose_weights_help(tmp_path: Path) -> None:
-    method = Nearness(smallest=1, largest=3, hidden=16, reward="objective", actor_lr=3e-3, discount=0.5)
-    settings = {**SCALAR, "rounds": 4, "pretrain": {"episodes": 60}}
+    method = Nearness(smallest=1, largest=3, hidden=16, reward="objective", actor_lr=5e-3, discount=0.5)
+    settings = {**SCALAR, "rounds": 4, "pretrain": {"episodes": 80}}
     with pretrain(with_method(settings, method), folder=tmp_path / "policy", federation=two()) as done:
         decisions = done.decisions()
     first, last = (torch.stack([row["action"] for row in rows]).mean(0) for rows in (decisions[:40], decisions[-40:]))
@@ -404,7 +404,7 @@ def test_a_policy_is_deployed_greedily_and_learns_no_more(tmp_path: Path, method
     actors = zip(state["agent"]["actor"]["parameters"], known["actor"]["parameters"], strict=True)
     assert all(torch.equal(one, other) for one, other in actors)
     if method == "bwa":
-        heads = {"batch": IntegerHead(1, 64, ratios=True), "weights": SimplexHead()}
+        heads = {"batch": IntegerHead(1, 64, ratios=True), "weights": SimplexHead(unit=0.2)}
         agent = PPO(4, 6, heads, PPOSettings(hidden=(256, 256)), torch.Generator().manual_seed(9))
         agent.load_state_dict(known)
         seen = decisions[0]["observation"].clone()
