@@ -7,6 +7,7 @@ gain        BWA with the paper's reward (eq. 8)
 objective   BWA with a term of the objective itself (eq. 7) as reward
 myopic      BWA with the discount 0: a decision is paid for its own round alone
 textbook    BWA with PPO as it is usually done: an actor that learns at once, centred advantages, the last policy
+longer      BWA with more episodes
 threshold   BWA's policy with clients left out of the upload (Fig. 3d)
 bias        fixed weights that favour the clients with all classes (Fig. 1c, d); needs sigma < 1
 seeds       BWA's policy learned two times more, from other seeds
@@ -28,6 +29,7 @@ from fedtailor.runs.settings import make_method
 
 METHODS = ("bwa", "adaptive-b", "adaptive-aw", "bo-bwa")
 BATCHES = (3, 5, 20, 64)  # beside the recipe's 10
+MORE = 40  # episodes of ``longer``
 THRESHOLDS = (0.05, 0.08, 0.1, 0.12)  # ten clients: equal weights are 0.1
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the clients with all classes, together
 SEED = 100  # of the agents: none of those they are tested with
@@ -61,6 +63,11 @@ def myopic(settings: Experiment, runs: Path) -> None:
 def textbook(settings: Experiment, runs: Path) -> None:
     usual = {"critic_first": 0, "critic_updates": None, "centred": True, "keep": "last"}
     deploy(settings, runs, [learned(settings, runs, "bwa", "-textbook", **usual)], "-textbook")
+
+
+def longer(settings: Experiment, runs: Path) -> None:
+    more = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update={"episodes": MORE})})
+    deploy(settings, runs, [learned(more, runs, "bwa", "-longer")], "-longer")
 
 
 def threshold(settings: Experiment, runs: Path) -> None:
