@@ -15,7 +15,7 @@ from fedtailor.weights import delta, learned, mean, norm, select
 
 ADJUSTMENT = "adjustment"  # the name of the decision
 FEATURES = 6  # loss, accuracy and divergence of a client, then of the server
-SPREAD = 0.2  # of the weights' logits, and their step: more of it harms the model and hides what the batch size does
+SPREAD = 0.1  # of the weights' logits, and their step: more of it harms the model and hides what the batch size does
 FAR = 10.0  # deviations from the mean beyond which the agent sees no difference
 WINDOW = 3  # episodes in a row by which a policy is judged: one alone is luck
 
@@ -221,10 +221,11 @@ class BWA(Adjusted):
             "batch is half the steps",
             "the rates, passes and discount of PPO are not in the paper: ours learn from a few hundred decisions, each "
             "for its own reward (discount 0), since a short episode says little about the distant future",
+            "batch size and weights are clipped by themselves in PPO's objective, and weights learn in small steps",
         ),
         only_sums=False,
     )
-    carries: ClassVar = ("agent", "tally", "scale", "values", "kept")
+    carries: ClassVar = ("agent", "tally", "scale", "values", "former", "kept")
 
     reward: Literal["gain", "objective", "rise"] = Field(
         "gain",
@@ -252,8 +253,8 @@ class BWA(Adjusted):
     )
     keep: Literal["last", "best"] = Field(
         "last",
-        description=f"the policy that pre-training leaves: what was learned last, or that of the {WINDOW} episodes in "
-        "a row with the highest objective (eq. 7)",
+        description=f"the policy that pre-training leaves: what was learned last, or that in the middle of the "
+        f"{WINDOW} episodes in a row with the highest objective (eq. 7)",
     )
 
     def inert(self) -> str | None:
@@ -286,10 +287,11 @@ class BWA(Adjusted):
         server.state["scale"] = torch.stack([torch.zeros(FEATURES), torch.ones(FEATURES)])
         server.state["value"] = None  # the objective of this episode, as far as it is known
         server.state["values"] = []  # of the latest episodes
+        server.state["former"] = None  # the policy of the episode before
         server.state["kept"] = None  # the best policy so far
 
     def learned(self, server: Server) -> dict[str, Any]:
-        # without values and kept: what they were elsewhere says nothing about another federation
+        # without the values: what they were elsewhere says nothing about another federation
         own = {key: server.state[key] for key in ("agent", "tally", "scale")}
         if self.keep == "best" and server.state["kept"] is not None:
             own["agent"] = deepcopy(server.state["agent"])
@@ -348,15 +350,16 @@ class BWA(Adjusted):
             server.state["scale"] = torch.stack([centre, deviation]).float()
 
     def _judge_policy(self, server: Server) -> None:
-        """Keep the policy that acted in this episode if the latest episodes were better than any before."""
+        """Keep the policy in the middle of the latest episodes if they were better than any before."""
         if server.state["value"] is None:
             return
         server.state["values"] = values = [*server.state["values"], server.state["value"]][-WINDOW:]
         best = -1.0 if server.state["kept"] is None else server.state["kept"]["value"]
         if len(values) == WINDOW and fmean(values) > best:
-            agent = deepcopy({**server.state["agent"].state_dict(), "buffer": {}})
-            found = {"value": fmean(values), "episode": server.moment.episode, "scale": server.state["scale"].clone()}
-            server.state["kept"] = {**found, "agent": agent}
+            server.state["kept"] = {**server.state["former"], "value": fmean(values)}
+        agent = deepcopy({**server.state["agent"].state_dict(), "buffer": {}})
+        now = {"episode": server.moment.episode, "scale": server.state["scale"].clone(), "agent": agent}
+        server.state["former"] = now
 
 
 class AdaptiveB(BWA):

@@ -54,9 +54,9 @@ class Curve:
     megabytes_up: float
     uploads: float  # models in a round
 
-    def at(self, steps: float) -> float | None:
-        """The accuracy after the last round within so many steps; None where the first has more."""
-        within = [accuracy for accuracy, taken in zip(self.accuracy, self.steps, strict=True) if taken <= steps]
+    def at(self, taken: Sequence[float], limit: float) -> float | None:
+        """The accuracy after the last round within so many steps or seconds; None where the first takes more."""
+        within = [accuracy for accuracy, so_far in zip(self.accuracy, taken, strict=True) if so_far <= limit]
         return within[-1] if within else None
 
     def rounds_to(self, target: float) -> int | None:
@@ -177,19 +177,21 @@ def work(found: Mapping[str, Curves]) -> list[str]:
         "## What it took, and Fig. 3c",
         "",
         "A smaller batch means more steps and so more work in a round. *at equal steps*: the accuracy after the last "
-        "round that ends within the gradient steps of FedAvg with batches of 10. *rounds*: until FedAvg's last "
-        "accuracy (mean of its seeds); in brackets the seeds that came there. Seconds are those of all clients' "
-        "tasks, on cores that others used too.",
+        "round that ends within the gradient steps of FedAvg with batches of 10; *at equal seconds* within its time, "
+        "for the seeds whose first round does. *rounds*: until FedAvg's last accuracy (mean of its seeds); in brackets "
+        "the seeds that came there. Seconds are those of all clients' tasks, on cores that others used too.",
         "",
     ]
     for name, curves in found.items():
-        budget = fmean(c.steps[-1] for c in curves["fedavg"])
+        budget, time = (
+            fmean(values) for values in zip(*((c.steps[-1], c.seconds[-1]) for c in curves["fedavg"]), strict=True)
+        )
         target = fmean(c.accuracy[-1] for c in curves["fedavg"])
         lines += [
             f"### {TITLES[name]}: {target:.1f} %",
             "",
-            "| method | accuracy | highest | rounds | steps | at equal steps | seconds | MB up |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+            "| method | accuracy | highest | rounds | steps | at equal steps | seconds | at equal seconds | MB up |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         ]
         for method, made in sorted(curves.items(), key=lambda item: -fmean(c.accuracy[-1] for c in item[1])):
             reached = [rounds for c in made if (rounds := c.rounds_to(target)) is not None]
@@ -199,8 +201,9 @@ def work(found: Mapping[str, Curves]) -> list[str]:
                 spread([max(c.accuracy) for c in made]),
                 rounds,
                 f"{fmean(c.steps[-1] for c in made):,.0f}",
-                spread([c.at(budget) for c in made]),
+                spread([c.at(c.steps, budget) for c in made]),
                 f"{fmean(c.seconds[-1] for c in made):.1f}",
+                spread([c.at(c.seconds, time) for c in made]),
                 f"{fmean(c.megabytes_up for c in made):.2f}",
             ]
             lines.append(f"| {method} | {' | '.join(cells)} |")
@@ -284,17 +287,17 @@ def learning(runs: Path) -> list[str]:
     lines = [
         "## What the agents learned",
         "",
-        "The mean of the first and of the last tenth of the episodes (they explore), and *rank*, the rank correlation "
-        "of an episode's reward with its number: near 0 where nothing is learned. Batch size and evenness of weights "
-        "(1: equal) are means over rounds.",
+        f"The mean of the first and of the last {WINDOW} episodes (they explore), and *rank*, the rank correlation of "
+        "an episode's reward with its number: near 0 where nothing is learned. Batch size and evenness of weights (1: "
+        "equal) are means over rounds. *kept*: the episode whose policy is deployed, where it is not the last.",
         "",
-        "| policy | episodes | reward, first | last | rank | validation accuracy, first | last | batch | evenness |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| policy | episodes | kept | reward, first | last | rank | val. accuracy, first | last | batch | evenness |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     from scipy.stats import spearmanr
 
     for name, of in made.items():
-        part = max(1, len(of) // 10)
+        part = min(WINDOW, len(of))
         trend = spearmanr([one.gained for one in of], range(len(of))).statistic if len(of) > 2 else float("nan")
         cells = [
             *(f"{fmean(one.gained for one in rows):.2f}" for rows in (of[:part], of[-part:])),
@@ -303,7 +306,10 @@ def learning(runs: Path) -> list[str]:
             change([one.batch for one in of], part, 1),
             change([one.evenness for one in of], part, 2),
         ]
-        lines.append(f"| {name.removeprefix('bwa-')} | {len(of)} | {' | '.join(cells)} |")
+        with Run(runs / "policies" / name) as run:
+            kept = run.server_state().get("kept")
+        number = "–" if kept is None else kept["episode"] + 1
+        lines.append(f"| {name.removeprefix('bwa-')} | {len(of)} | {number} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
