@@ -10,12 +10,13 @@ textbook    BWA with PPO as it is usually done: an actor that learns at once, ce
 longer      BWA with more episodes
 threshold   BWA's policy with clients left out of the upload (Fig. 3d)
 bias        fixed weights that favour the clients with all classes (Fig. 1c, d); needs sigma < 1
+plans       given batch sizes, small ones and then large ones: what pays at once and what later
 seeds       BWA's policy learned two times more, from other seeds
 cold        a policy of ten clients on Fashion-MNIST starts with six clients on the recipe's data, against none
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ BATCHES = (3, 5, 20, 64)  # beside the recipe's 10
 MORE = 40  # episodes of ``longer``
 THRESHOLDS = (0.05, 0.08, 0.1, 0.12)  # ten clients: equal weights are 0.1
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the clients with all classes, together
+PLANS = {"2": [(2, 10)], "2-then-64": [(2, 9), (64, 1)], "2-half-64": [(2, 5), (64, 5)], "64": [(64, 10)]}  # rounds
 SEED = 100  # of the agents: none of those they are tested with
 RANGE = {"smallest": 2}  # batches of 1 would take twice as long
 # Of the three with an agent; docs/bwa.md says why.
@@ -61,7 +63,7 @@ def myopic(settings: Experiment, runs: Path) -> None:
 
 
 def textbook(settings: Experiment, runs: Path) -> None:
-    usual = {"critic_first": 0, "critic_updates": None, "centred": True, "keep": "last"}
+    usual: dict[str, Any] = {"critic_first": 0, "critic_updates": None, "centred": True, "keep": "last"}
     deploy(settings, runs, [learned(settings, runs, "bwa", "-textbook", **usual)], "-textbook")
 
 
@@ -76,23 +78,34 @@ def threshold(settings: Experiment, runs: Path) -> None:
 
 
 def bias(settings: Experiment, runs: Path) -> None:
-    method = make_method({"name": "adaptive-aw", "learn": "never"})
     with Workshop() as shop:
-        federation = shop.federation(settings.model_copy(update={"method": method}))
+        federation = shop.federation(settings.model_copy(update={"method": make_method("adaptive-aw")}))
         labels = [federation.samples.y[federation.train[k]] for k in range(federation.clients)]
         wide = torch.tensor([len(np.unique(own)) > 2 for own in labels])
-        for share in SHARES:
-            weights = torch.where(wide, share / wide.sum(), (1 - share) / (~wide).sum())
+    for share in SHARES:
+        weights = torch.where(wide, share / wide.sum(), (1 - share) / (~wide).sum())
+        scripted(settings, runs, "adaptive-aw", f"bias-{share}", [weights] * settings.rounds)
 
-            def script(_server: Server, _question: Decide, weights: torch.Tensor = weights) -> torch.Tensor:
-                return weights
 
-            for seed in settings.compare.seeds:
-                changes = {"method": method, "seed": seed, "name": f"{settings.name}-bias-{share}-s{seed}"}
-                made = settings.model_copy(update=changes)
-                folder = runs / made.name
-                if not folder.exists():
-                    run(made, folder=folder, workshop=shop, scripts={ADJUSTMENT: script}).close()
+def plans(settings: Experiment, runs: Path) -> None:
+    for name, changes in PLANS.items():
+        sizes = [size for size, many in changes for _ in range(many)]
+        scripted(settings, runs, "adaptive-b", f"plan-{name}", [torch.tensor([float(size)]) for size in sizes])
+
+
+def scripted(settings: Experiment, runs: Path, name: str, what: str, actions: Sequence[torch.Tensor]) -> None:
+    """A run for every seed in which the decisions are given, round by round."""
+
+    def script(server: Server, _question: Decide) -> torch.Tensor:
+        return actions[min(server.round, len(actions)) - 1]  # a final pass is a round more
+
+    method = make_method({"name": name, "learn": "never"})
+    with Workshop() as shop:
+        for seed in settings.compare.seeds:
+            changes = {"method": method, "seed": seed, "name": f"{settings.name}-{what}-s{seed}"}
+            made = settings.model_copy(update=changes)
+            if not (runs / made.name).exists():
+                run(made, folder=runs / made.name, workshop=shop, scripts={ADJUSTMENT: script}).close()
 
 
 def seeds(settings: Experiment, runs: Path) -> None:

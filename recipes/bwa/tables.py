@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, stdev
 
-from experiments import BATCHES, SHARES, THRESHOLDS
+from experiments import BATCHES, PLANS, SHARES, THRESHOLDS
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -83,7 +83,7 @@ def main(runs: Path) -> None:
     if found:
         draw_motivation(found, biased, RESULTS / "bwa-motivation.png")
         lines += ["![The paper's Fig. 1](bwa-motivation.png)", ""]
-    lines += learning(runs) + decisions(runs) + cold(runs)
+    lines += plans(runs) + learning(runs) + decisions(runs) + cold(runs)
     if MAIN in found:
         draw(found[MAIN], runs, RESULTS / "bwa.png")
         lines += ["![CIFAR-10, sigma = 1](bwa.png)", ""]
@@ -277,6 +277,22 @@ def biases(found: Mapping[str, dict[float, list[Curve]]]) -> list[str]:
             lines.append(f"| {share:g} | {last} | {highest} | {rounds} |")
         lines.append("")
     return lines
+
+
+def plans(runs: Path) -> list[str]:
+    """Small batches and then large ones, round by round."""
+    lines = []
+    for name, title in TITLES.items():
+        for plan, changes in PLANS.items():
+            made = [c for one in sorted(runs.glob(f"bwa-{name}-plan-{plan}-s*")) if (c := read_curve(one))]
+            if made:
+                told = ", then ".join(f"{size} in {many} rounds" for size, many in changes)
+                after = [f"{spread([c.accuracy[i] for c in made])}" for i in (4, 5, 8, 9)]
+                lines.append(f"| {title} | {told} | {' | '.join(after)} |")
+    if not lines:
+        return []
+    header = ["| data | batches | after round 5 | 6 | 9 | 10 |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    return ["## What pays at once, and what later: given batch sizes", "", *header, *lines, ""]
 
 
 def learning(runs: Path) -> list[str]:
