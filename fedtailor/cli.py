@@ -113,9 +113,10 @@ def run_command(
     _show_run(done, as_json)
 
 
-@app.command(epilog="Example: fedtailor resume runs/experiment")
+@app.command(epilog="Examples: fedtailor resume runs/experiment; fedtailor resume policies/agent --episodes 200")
 def resume(
     run: RunFolder,
+    episodes: Annotated[int | None, typer.Option(min=1, help="Pre-train until there are so many.")] = None,
     workers: Workers = None,
     engine: EngineKind = None,
     as_json: Json = False,
@@ -126,13 +127,15 @@ def resume(
     from fedtailor.views.progress import watching
 
     if _is_comparison(run):
+        if episodes is not None:
+            raise UserError(f"{run} is a comparison: only a pre-training has episodes")
         settings = _settings(run / runs.comparing.PLAN, _where(None, None, workers, engine))
         _compare(settings, run, as_json, quiet)
         return
     where = {"kind": engine, "workers": workers}
     chosen = {key: value for key, value in where.items() if value is not None}
     with _interruptible(run), watching(quiet=quiet) as watch:
-        done = runs.resume(run, watch=watch, engine=chosen)
+        done = runs.resume(run, watch=watch, engine=chosen, episodes=episodes)
     _show_policy(done, as_json) if done.pretrains else _show_run(done, as_json)
 
 

@@ -139,12 +139,19 @@ def resume(
     workshop: Workshop | None = None,
     engine: Mapping[str, Any] | None = None,
     scripts: Mapping[str, Script] | None = None,
+    episodes: int | None = None,
 ) -> Run:
-    """Go on with a run from its last complete round; ``engine`` may say where, which changes no result."""
+    """Go on with a run from its last complete round; ``engine`` may say where, which changes no result.
+
+    ``episodes`` lets pre-training go on for longer than it was meant to, as if it had been so from the beginning.
+    """
     place = Path(folder)
     with Store(place, write=True) as store:  # refuses a damaged run and one that another process runs
         values, before, devices = store.meta("experiment"), store.meta("federation"), store.meta("devices")
         nodes = store.meta("nodes")
+        if episodes is not None:
+            _check_longer(place, store, episodes)
+            values = {**values, "pretrain": {**values["pretrain"], "episodes": episodes}}
     settings = experiment({**values, "engine": {**values["engine"], **(engine or {})}})
     with _own(workshop, federation) as shop:
         if nodes is not None and shop.given is None:
@@ -155,6 +162,11 @@ def resume(
         if _devices(settings, job) != devices:
             raise UserError(f"{place} cannot go on: the files in [devices] are not those it began with")
         policy = None if _begun(place) else _policy_of(settings, job)
+        if episodes is not None:
+            with Store(place, write=True) as store, store.transaction():
+                for key, value in (("experiment", values), ("episodes", episodes), ("finished", False)):
+                    store.set_meta(key, value)
+            (place / "experiment.toml").write_text(toml.dumps(values), encoding="utf-8")
         return _go_on(place, settings, job, shop, watch or Watch(), scripts, policy)
 
 
@@ -377,6 +389,14 @@ def _go_on(
         with store.transaction():
             store.set_meta("finished", True)
     return Run(place)
+
+
+def _check_longer(place: Path, store: Store, episodes: int) -> None:
+    meant = store.meta("episodes")
+    if meant is None:
+        raise UserError(f"{place} is not a pre-training: only 'fedtailor pretrain' has episodes")
+    if episodes < meant:
+        raise UserError(f"{place} has {meant} episodes: it can have more, not {episodes}")
 
 
 def _begun(place: Path) -> bool:

@@ -34,6 +34,7 @@ MORE = 40  # episodes of ``longer``
 THRESHOLDS = (0.05, 0.08, 0.1, 0.12)  # ten clients: equal weights are 0.1
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the clients with all classes, together
 PLANS = {"2": [(2, 10)], "2-then-64": [(2, 9), (64, 1)], "2-half-64": [(2, 5), (64, 5)], "64": [(64, 10)]}  # rounds
+EVALUATIONS = 20  # of bo-bwa at most; the paper has half as many as episodes
 SEED = 100  # of the agents: none of those they are tested with
 RANGE = {"smallest": 2}  # batches of 1 would take twice as long
 # Of the three with an agent; docs/bwa.md says why.
@@ -131,11 +132,13 @@ def learned(
     """A method with the policy that it has learned on the recipe: what a run needs to know of it."""
     method = {**RANGE, **({} if name == "bo-bwa" else OURS), **more, "name": name}
     folder = runs / "policies" / f"{settings.name}-{name}{suffix}"
+    episodes = min(settings.pretrain.episodes, EVALUATIONS if name == "bo-bwa" else settings.pretrain.episodes)
     changes: dict[str, Any] = {"method": make_method(method), "seed": seed, "name": folder.name}
+    changes["pretrain"] = settings.pretrain.model_copy(update={"episodes": episodes})
     if not folder.exists():
         pretrain(settings.model_copy(update=changes), folder=folder).close()
-    elif not _finished(folder):
-        resume(folder).close()
+    elif not _finished(folder, episodes):
+        resume(folder, episodes=episodes).close()
     print(folder, flush=True)
     return {**RANGE, **({} if name == "bo-bwa" else {"network": OURS["network"]}), "name": name, "policy": str(folder)}
 
@@ -144,9 +147,9 @@ def deploy(settings: Experiment, runs: Path, methods: list[str | Mapping[str, An
     print(compare(settings, methods=methods, folder=runs / f"{settings.name}{suffix}-comparison").folder, flush=True)
 
 
-def _finished(folder: Path) -> bool:
+def _finished(folder: Path, episodes: int) -> bool:
     with Run(folder) as found:
-        return found.finished
+        return found.finished and bool(found.settings["pretrain"]["episodes"] >= episodes)
 
 
 if __name__ == "__main__":

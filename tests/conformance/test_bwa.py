@@ -478,6 +478,25 @@ def test_pre_training_goes_on_exactly_where_it_stopped(
         assert {row["episode"] for row in one.rows(query)} == set(range(episodes))
 
 
+def test_pre_training_can_go_on_for_longer_than_it_was_meant_to(tmp_path: Path) -> None:
+    method = {"name": "bwa", "hidden": 16, "keep": "best"}
+    settings = {**DIGITS, "method": method, "rounds": 2}
+    pretrain({**settings, "pretrain": {"episodes": 5}}, folder=tmp_path / "one").close()
+    pretrain({**settings, "pretrain": {"episodes": 3}}, folder=tmp_path / "two").close()
+    with pytest.raises(fedtailor.UserError, match="3 episodes: it can have more, not 2"):
+        resume(tmp_path / "two", episodes=2)
+    with pytest.raises(KeyboardInterrupt):
+        resume(tmp_path / "two", episodes=5, watch=Stop(7))
+    with resume(tmp_path / "two") as done:  # the number is kept
+        assert done.finished
+        assert len(done.decisions()) == 10
+    for name in ("policy.safetensors", "policy.json", "experiment.toml"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    run({**DIGITS, "rounds": 1}, folder=tmp_path / "run").close()
+    with pytest.raises(fedtailor.UserError, match="not a pre-training"):
+        resume(tmp_path / "run", episodes=5)
+
+
 @pytest.mark.parametrize("method", ["bwa", "bo-bwa"])
 def test_test_labels_do_not_matter_and_validation_labels_do(tmp_path: Path, method: str) -> None:
     real = build(DataSettings.model_validate(DIGITS["data"]), 0, needs_validation=True)
