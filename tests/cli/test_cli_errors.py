@@ -30,6 +30,8 @@ BAD = {
     "damaged beginning, show": (["show", "runs/headless"], "damaged"),
     "not a run, show": (["show", "."], "is not a run"),
     "not a run, resume": (["resume", "runs"], "is not a run"),
+    "episodes of a run": (["resume", "runs/done", "--episodes", "3"], "not a pre-training"),
+    "no episodes": (["resume", "runs/done", "--episodes", "0"], "--episodes"),
     "not a run, export": (["export", "runs", "--client", "0"], "is not a run"),
     "not a run, draw": (["draw", "runs"], "is not a run"),
     "damaged run, draw": (["draw", "runs/bad"], "damaged"),

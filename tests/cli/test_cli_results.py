@@ -132,6 +132,7 @@ def test_a_comparison_is_written_for_every_reader_and_goes_on(call, tmp_path: Pa
     assert (folder / "table.csv").read_text() == numbers  # with the same seconds: nothing ran
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*/experiment.toml")} == stamps
     assert call("resume", folder, "--quiet").out == again.out.replace("runs/cmp", str(folder))
+    assert "only a pre-training has episodes" in call("resume", folder, "--episodes", "3").err
     assert "local" in call("show", folder).out
 
 
