@@ -46,7 +46,8 @@ class Run:
 
     @property
     def rounds_done(self) -> int:
-        return self._store.rows("SELECT COALESCE(MAX(round), 0) AS last FROM rounds")[0]["last"]  # type: ignore[no-any-return]
+        """Of all episodes."""
+        return self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]  # type: ignore[no-any-return]
 
     @property
     def pretrains(self) -> bool:
@@ -148,7 +149,7 @@ class Run:
             "method": self.settings["method"],
             "seed": self.settings["seed"],
             "status": self.status,
-            "rounds": self.settings["rounds"],
+            "rounds": self.settings["rounds"] * (self._store.meta("episodes") or 1),
             "rounds_done": self.rounds_done,
             "clients": self._store.meta("clients"),
             "metrics": {model: _without_place(row) for model, row in self.last().items()},

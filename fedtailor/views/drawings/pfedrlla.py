@@ -33,7 +33,7 @@ def weights_figure(run: Run) -> "Figure":
         axes.set_yticks(range(count))
         axes.tick_params(labelsize=9 if count <= 20 else 6)
     figure.colorbar(image, ax=axes, label="mean weight")
-    title(axes, run.name, f"weights of heads, mean over the last {100 * LAST:.0f} % of {run.rounds_done} rounds")
+    title(axes, run.name, f"weights of heads, mean over the last {100 * LAST:.0f} % of the rounds")
     return figure
 
 
@@ -49,7 +49,7 @@ def mean_weights(run: Run) -> "np.ndarray[Any, np.dtype[np.float64]]":
     count = run.summary()["clients"]
     sums, times = np.zeros((count, count)), np.zeros((count, count))
     for row in run.decisions():
-        if row["episode"] < episode or row["round"] <= (1 - LAST) * run.rounds_done:
+        if row["episode"] < episode or row["round"] <= (1 - LAST) * max(rounds):
             continue
         peers = answered.get(row["round"] - 1) or answered[row["round"]]
         about, mask, weights = row["about"], row["mask"].tolist(), row["action"].tolist()
