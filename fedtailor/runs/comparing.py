@@ -186,7 +186,8 @@ def _claim(place: Path, settings: Experiment) -> None:
     if place.exists():
         # read as settings, so that one that a later version knows has its default in an earlier plan
         before = _facts(experiment(plan)) if plan.is_file() else None
-        if before is None or {**before, "compare": None} != {**values, "compare": None}:
+        free: dict[str, Any] = {"compare": None, "pretrain": None}  # how long agents learn elsewhere changes no run
+        if before is None or {**before, **free} != {**values, **free}:
             raise UserError(f"{place} exists and holds something else: choose another name with --name to keep both")
     try:
         place.mkdir(parents=True, exist_ok=True)
