@@ -37,6 +37,13 @@ def test_every_episode_is_summed_up(tmp_path: Path) -> None:
     assert len(panels) == 4
 
 
+def test_the_policy_that_is_kept_is_marked(tmp_path: Path) -> None:
+    settings = {**SMALL, "method": {"name": "bwa", "hidden": 8, "keep": "best"}}
+    with pretrain(settings, folder=tmp_path / "policy") as done:
+        panel = pictures.learning(done).axes[0]
+    assert list(panel.lines[-1].get_xdata()) == [2, 2]  # type: ignore[call-overload]  # the middle of three episodes
+
+
 @pytest.mark.parametrize(("controls", "panels"), [("both", 2), ("batch", 1), ("weights", 1)])
 def test_the_decisions_of_a_run_are_drawn(tmp_path: Path, controls: str, panels: int) -> None:
     action = {"both": [5.0, 0.7, 0.1, 0.1, 0.1], "batch": [5.0], "weights": [0.7, 0.1, 0.1, 0.1]}[controls]

@@ -44,15 +44,19 @@ def learning(run: Run) -> "Figure":
     figure = new_figure(9, 2.2 * len(shown))
     axes = figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
     window = max(1, len(found) // PARTS)
+    kept = run.server_state().get("kept")  # of the agents that leave their best policy
     for panel, (name, values) in zip(axes, shown.items(), strict=True):
         places = range(1, len(values) + 1)
         panel.plot(places, values, ".", color=GREY, markersize=4, alpha=0.6, zorder=2)
         panel.plot(places[window - 1 :], moving_mean(values, window), color=COLOURS[0], zorder=3)
+        if kept is not None:
+            panel.axvline(kept["episode"] + 1, color=COLOURS[1], linestyle=":", zorder=1)
         panel.set_ylabel(name)
         panel.grid(color=FAINT)
         panel.spines[["top", "right"]].set_visible(False)
     axes[-1].set_xlabel("episode")
-    title(axes[0], run.name, f"a point per episode, line: mean of {window}")
+    note = "" if kept is None else f"; the policy of episode {kept['episode'] + 1} is the best and kept"
+    title(axes[0], run.name, f"a point per episode, line: mean of {window}{note}")
     return figure
 
 
