@@ -29,7 +29,7 @@ from fedtailor.runs import Experiment, Run, Workshop, compare, experiment, pretr
 from fedtailor.runs.settings import make_method
 
 METHODS = ("bwa", "adaptive-b", "adaptive-aw", "bo-bwa")
-BATCHES = (3, 5, 20, 64)  # beside the recipe's 10
+BATCHES = (2, 3, 5, 20, 64)  # beside the recipe's 10
 MORE = 40  # episodes of ``longer``
 THRESHOLDS = (0.05, 0.08, 0.1, 0.12)  # ten clients: equal weights are 0.1
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the clients with all classes, together
