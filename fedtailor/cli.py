@@ -113,7 +113,7 @@ def run_command(
     _show_run(done, as_json)
 
 
-@app.command(epilog="Example: fedtailor resume runs/experiment, then: fedtailor resume policies/agent --episodes 200")
+@app.command(epilog="Example: fedtailor resume runs/experiment")
 def resume(
     run: RunFolder,
     episodes: Annotated[int | None, typer.Option(min=1, help="Pre-train until there are so many.")] = None,
