@@ -39,6 +39,7 @@ SEED = 100  # of the agents: none of those they are tested with
 RANGE = {"smallest": 2}  # batches of 1 would take twice as long
 # Of the three with an agent; docs/bwa.md says why.
 CALM = {"critic_first": 2, "critic_updates": 40, "centred": False, "keep": "best"}
+TEXTBOOK: dict[str, Any] = {"critic_first": 0, "critic_updates": None, "centred": True, "keep": "last"}
 OURS = {"network": "per-slot", "reward": "rise", "discount": 0.5, **CALM}
 OTHER = "fashion-05"  # the recipe that a policy comes from
 
@@ -64,8 +65,7 @@ def myopic(settings: Experiment, runs: Path) -> None:
 
 
 def textbook(settings: Experiment, runs: Path) -> None:
-    usual: dict[str, Any] = {"critic_first": 0, "critic_updates": None, "centred": True, "keep": "last"}
-    deploy(settings, runs, [learned(settings, runs, "bwa", "-textbook", **usual)], "-textbook")
+    deploy(settings, runs, [learned(settings, runs, "bwa", "-textbook", **TEXTBOOK)], "-textbook")
 
 
 def longer(settings: Experiment, runs: Path) -> None:
@@ -132,7 +132,9 @@ def learned(
     """A method with the policy that it has learned on the recipe: what a run needs to know of it."""
     method = {**RANGE, **({} if name == "bo-bwa" else OURS), **more, "name": name}
     folder = runs / "policies" / f"{settings.name}-{name}{suffix}"
-    episodes = min(settings.pretrain.episodes, EVALUATIONS if name == "bo-bwa" else settings.pretrain.episodes)
+    episodes = settings.pretrain.episodes
+    if name == "bo-bwa":
+        episodes = min(episodes, EVALUATIONS)
     changes: dict[str, Any] = {"method": make_method(method), "seed": seed, "name": folder.name}
     changes["pretrain"] = settings.pretrain.model_copy(update={"episodes": episodes})
     if not folder.exists():

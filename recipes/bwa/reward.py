@@ -6,14 +6,13 @@ a second federation small batches have a price in their own round alone: what wa
 PRICE / sqrt(b) lower.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean, stdev
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
-from experiments import CALM, OURS
+from experiments import CALM, OURS, TEXTBOOK
 
 from fedtailor.methods import Decide
 from fedtailor.methods.bwa import ADJUSTMENT, BWA
@@ -28,8 +27,6 @@ EPISODES = 30
 KINDS: tuple[Literal["gain", "objective", "rise"], ...] = ("gain", "objective", "rise")
 PRICE = 0.1
 FEW, MANY = 15, range(4)  # episodes and seeds of the second study
-TEXTBOOK: Mapping[str, Any] = {"critic_first": 0, "critic_updates": None, "centred": True}
-CALMLY = {name: value for name, value in CALM.items() if name in TEXTBOOK}
 HORIZONS = (0.0, 0.5, 0.9)
 
 
@@ -95,7 +92,7 @@ def ways() -> list[str]:
         "| --- | " + " | ".join("---:" for _ in range(2 * len(HORIZONS))) + " |",
     ]
     columns = [(price, discount) for price in (0.0, PRICE) for discount in HORIZONS]
-    for name, changes in (("textbook", TEXTBOOK), ("calm", CALMLY)):
+    for name, changes in (("textbook", TEXTBOOK), ("calm", CALM)):
         ends: dict[str, list[list[float]]] = {"last": [], "best": []}  # by column and seed
         for price, discount in columns:
             settings = {"network": OURS["network"], "reward": "rise", "discount": discount, "smallest": 2, **changes}
