@@ -21,15 +21,15 @@ from fedtailor.data.folder import write_clients
 from fedtailor.flower import keys, programs
 from fedtailor.flower.link import Link
 from fedtailor.flower.serving import serve_on
-from fedtailor.runs import Workshop, experiment
+from fedtailor.runs import Resources, experiment
+from fedtailor.runs.callbacks import Callback, RoundReport
 from fedtailor.runs.running import environment
-from fedtailor.runs.watch import RoundReport, Watch
 
 HERE = Path(__file__).parent
 NODES = 4
 
 
-class Times(Watch):
+class Times(Callback):
     def __init__(self) -> None:
         self.ends: list[float] = []
 
@@ -57,7 +57,7 @@ def ours(folder: Path, rounds: int) -> list[float]:
     made = settings(rounds)
     keys.init(folder / "keys", ["127.0.0.1"], [f"client-{n}" for n in range(NODES)])
     started = []
-    watch = Times()
+    callbacks = Times()
     with Link("127.0.0.1", 0, keys.ServerKeys(folder / "keys"), 2**28) as link:
         try:
             for n in range(NODES):
@@ -70,11 +70,11 @@ def ours(folder: Path, rounds: int) -> list[float]:
                     str(folder / f"state-{n}"),
                 ]
                 started.append(programs.Program(command, folder, folder / f"ours-{n}.log"))
-            serve_on(link, made, folder / "run", watch)
+            serve_on(link, made, folder / "run", callbacks)
         finally:
             for program in started:
                 program.stop()
-    return watch.ends
+    return callbacks.ends
 
 
 def plain(folder: Path, rounds: int) -> list[float]:
@@ -115,7 +115,7 @@ def lengths(ends: list[float]) -> list[float]:
 def main(rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_clients(Workshop().federation(settings(rounds)), folder / "clients")
+        write_clients(Resources().federation(settings(rounds)), folder / "clients")
         found = {"plain": lengths(plain(folder, rounds)), "ours": lengths(ours(folder, rounds))}
     seconds = {which: median(times[1:]) for which, times in found.items()}
     return {

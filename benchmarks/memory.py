@@ -16,7 +16,7 @@ from typing import Any
 
 import fedtailor
 from fedtailor.engines import Processes
-from fedtailor.runs import RoundReport, Watch, Workshop
+from fedtailor.runs import Callback, Resources, RoundReport
 from fedtailor.runs.running import environment
 
 
@@ -28,7 +28,7 @@ def peak(pid: int | str) -> int:
     raise RuntimeError(f"no peak for {pid}")
 
 
-class Rounds(Watch):
+class Rounds(Callback):
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
@@ -45,9 +45,11 @@ def one(clients: int, rounds: int) -> dict[str, Any]:
         "method": {"name": "fedper"},
         "participation": {"clients": 20},
     }
-    engine, watch = Processes(2), Rounds()
+    engine, callbacks = Processes(2), Rounds()
     with tempfile.TemporaryDirectory() as folder:
-        run = fedtailor.run(settings, folder=Path(folder) / "run", watch=watch, workshop=Workshop(engine=engine))
+        run = fedtailor.run(
+            settings, folder=Path(folder) / "run", callbacks=callbacks, resources=Resources(engine=engine)
+        )
         tested = run.last()["final"]["clients"]
         run.close()
         peaks = {
@@ -55,7 +57,7 @@ def one(clients: int, rounds: int) -> dict[str, Any]:
             **{f"worker {i}": peak(w.process.pid) for i, w in enumerate(engine._pool)},
         }
     engine.close()
-    return {"peaks": peaks, "total": sum(peaks.values()), "tested": tested, "seconds_per_round": watch.seconds[-1]}
+    return {"peaks": peaks, "total": sum(peaks.values()), "tested": tested, "seconds_per_round": callbacks.seconds[-1]}
 
 
 def measure(rounds: int) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def take_turns(method: Method, epochs: int, rounds: int) -> dict[str, list[float
     def federated(which: str, name: str, folder: Path) -> None:
         try:
             settings = {**SETTINGS, "rounds": rounds, "method": {"name": name}, "training": training}
-            fedtailor.run(settings, folder=folder, watch=TakingTurns(turns, which)).close()
+            fedtailor.run(settings, folder=folder, callbacks=TakingTurns(turns, which)).close()
         finally:
             turns.leave(which)
 

@@ -31,7 +31,7 @@ from fedtailor.agents import DDPG
 from fedtailor.agents.embedding import MHAE
 from fedtailor.engines.processes import ENVIRONMENT
 from fedtailor.methods import Client
-from fedtailor.runs import RoundReport, Watch
+from fedtailor.runs import Callback, RoundReport
 from fedtailor.runs.running import environment
 
 COHORT = 10
@@ -45,7 +45,7 @@ PARTS = {
 OURS = {"mixes": "after", "body": "agent", "prior": "own", "network": "attention", "warmup": 0, "updates": 10}
 
 
-class Clock(Watch):
+class Clock(Callback):
     """The processor time of the parts in every round."""
 
     def __init__(self) -> None:
@@ -95,9 +95,9 @@ def seconds(samples: int, rounds: int) -> dict[str, Any]:
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         made = settings(100, samples, method=method, rounds=1 + 2 * rounds)
-        fedtailor.run(made, folder=Path(folder) / "run", watch=clock).close()
+        fedtailor.run(made, folder=Path(folder) / "run", callbacks=clock).close()
         made = settings(100, samples, method={**method, **OURS}, rounds=4 + rounds)
-        fedtailor.run(made, folder=Path(folder) / "ours", watch=clock).close()
+        fedtailor.run(made, folder=Path(folder) / "ours", callbacks=clock).close()
     kinds = {
         "warm-up": clock.rounds[1 : 1 + rounds],
         "tuning": clock.rounds[1 + rounds : 1 + 2 * rounds],

@@ -20,11 +20,11 @@ import numpy as np
 
 from fedtailor.data import DataSettings, Federation, build
 from fedtailor.engines import Engine, Job, Processes, Task, cores
+from fedtailor.engines.codec import result_message, task_message
 from fedtailor.engines.ray import Ray
-from fedtailor.engines.wire import result_message, task_message
 from fedtailor.engines.worker import Worker
-from fedtailor.framing import encode
 from fedtailor.learning import TrainingSettings
+from fedtailor.messages.frames import encode
 from fedtailor.methods import Moment, Payload, find
 from fedtailor.models import ModelSettings
 from fedtailor.runs.running import environment

@@ -28,7 +28,7 @@ import fedtailor
 from fedtailor.data import build
 from fedtailor.engines.processes import ENVIRONMENT
 from fedtailor.methods import Moment
-from fedtailor.runs import RoundReport, Watch
+from fedtailor.runs import Callback, RoundReport
 from fedtailor.runs.loop import choose_cohort
 from fedtailor.runs.running import environment
 
@@ -83,7 +83,7 @@ class Turns:
             self._change.notify_all()
 
 
-class TakingTurns(Watch):
+class TakingTurns(Callback):
     def __init__(self, turns: Turns, name: str):
         self.turns, self.name = turns, name
 
@@ -138,7 +138,7 @@ def measure(rounds: int) -> dict[str, Any]:
         folder = Path(name)
 
         def federated(which: str, every: int) -> None:
-            fedtailor.run(settings(rounds, every), folder=folder / which, watch=TakingTurns(turns, which)).close()
+            fedtailor.run(settings(rounds, every), folder=folder / which, callbacks=TakingTurns(turns, which)).close()
 
         threads = [
             threading.Thread(target=federated, args=(which, every)) for which, every in (("plain", 0), ("evaluated", 1))

@@ -108,8 +108,8 @@ def run_command(
     from fedtailor.views.progress import watching
 
     place = out / settings.name
-    with _interruptible(place), watching(quiet=quiet) as watch:
-        done = run(settings, folder=place, watch=watch)
+    with _interruptible(place), watching(quiet=quiet) as callbacks:
+        done = run(settings, folder=place, callbacks=callbacks)
     _show_run(done, as_json)
 
 
@@ -134,8 +134,8 @@ def resume(
         return
     where = {"kind": engine, "workers": workers}
     chosen = {key: value for key, value in where.items() if value is not None}
-    with _interruptible(run), watching(quiet=quiet) as watch:
-        done = runs.resume(run, watch=watch, engine=chosen, episodes=episodes)
+    with _interruptible(run), watching(quiet=quiet) as callbacks:
+        done = runs.resume(run, callbacks=callbacks, engine=chosen, episodes=episodes)
     _show_policy(done, as_json) if done.pretrains else _show_run(done, as_json)
 
 
@@ -172,8 +172,8 @@ def pretrain(
     from fedtailor.views.progress import watching
 
     place = out / settings.name
-    with _interruptible(place), watching(quiet=quiet) as watch:
-        done = runs.pretrain(settings, folder=place, watch=watch)
+    with _interruptible(place), watching(quiet=quiet) as callbacks:
+        done = runs.pretrain(settings, folder=place, callbacks=callbacks)
     _show_policy(done, as_json)
 
 
@@ -371,10 +371,10 @@ def data_show(
         raise typer.BadParameter(f"{out} does not end in .png, .svg or .pdf.", param_hint="--out")
     settings = _settings(experiment, _where(None, data_dir, None, None), sets)
     from fedtailor.data import picture
-    from fedtailor.runs import Workshop
+    from fedtailor.runs import Resources
     from fedtailor.views import console, pages
 
-    federation = Workshop().federation(settings)
+    federation = Resources().federation(settings)
     with _writing(out):
         picture.draw(federation, out)
     summary, rows = picture.summary(federation), picture.table(federation)
@@ -395,12 +395,12 @@ def data_deal(
     """Write every client's samples into a file of its own, as 'fedtailor join' reads them."""
     settings = _settings(experiment, _where(None, data_dir, None, None), sets)
     from fedtailor.data.folder import write_clients
-    from fedtailor.runs import Workshop
+    from fedtailor.runs import Resources
     from fedtailor.views import console
 
     if out.exists():
         raise UserError(f"{out} exists: name another folder with --out")
-    federation = Workshop().federation(settings)
+    federation = Resources().federation(settings)
     with _writing(out):
         written = [str(path) for path in write_clients(federation, out)]
     if as_json:
@@ -440,10 +440,10 @@ def serve(
     with (
         _sigterm_as_ctrl_c(),
         _interruptible(place, f"fedtailor serve {experiment or ''} ..."),
-        watching(quiet=quiet) as watch,
+        watching(quiet=quiet) as callbacks,
     ):
         done = coordinate(
-            settings, place, host=host, port=port, keys=None if insecure else keys, watch=watch, say=_say(quiet)
+            settings, place, host=host, port=port, keys=None if insecure else keys, callbacks=callbacks, say=_say(quiet)
         )
     _show_run(done, as_json)
 
@@ -541,10 +541,10 @@ def devices(
 ) -> None:
     """Show what every client's device can do, and what an epoch takes it."""
     settings = _settings(experiment, _where(None, data_dir, None, None), sets)
-    from fedtailor.runs import Workshop, describe_devices
+    from fedtailor.runs import Resources, describe_devices
     from fedtailor.views import console, pages
 
-    document = describe_devices(settings, Workshop())
+    document = describe_devices(settings, Resources())
     console.show_json(document) if as_json else console.show(pages.devices_page(document))
 
 
@@ -684,8 +684,8 @@ def _compare(settings: "Experiment", place: Path, as_json: bool, quiet: bool) ->
     if kept:
         messages().print(f"finished before, not run again: {', '.join(kept)}")
     runs = len(settings.compare.methods) * len(settings.compare.seeds) - len(kept)
-    with _interruptible(place), watching(quiet=quiet, runs=runs) as watch:
-        done = compare(settings, folder=place, watch=watch)
+    with _interruptible(place), watching(quiet=quiet, runs=runs) as callbacks:
+        done = compare(settings, folder=place, callbacks=callbacks)
     _show_comparison(done, as_json)
 
 

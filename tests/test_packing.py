@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedtailor.packing import Stored, digest, has_objects, pack, restore, unpack
+from fedtailor.messages.trees import Stored, digest, has_objects, pack, restore, unpack
 
 DTYPES = [
     torch.bool,

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from fedtailor.packing import pack
-from fedtailor.payload import Payload, Rejected, check
+from fedtailor.messages.payload import Payload, Rejected, check
+from fedtailor.messages.trees import pack
 
 LIKE = {"w": torch.zeros(2, 3), "n": torch.tensor(0)}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedtailor.streams import numpy_stream, seed_of, torch_stream
+from fedtailor.seeding import numpy_stream, seed_of, torch_stream
 
 NAMES = (7, 0, 3, 12, "fit", "batches")
 
@@ -25,7 +25,7 @@ def test_the_same_name_gives_the_same_numbers_in_a_fresh_process_whatever_ran_be
     script = (
         "import json, random, numpy, torch\n"
         "torch.manual_seed(99); torch.rand(5); numpy.random.seed(5); random.seed(1)\n"
-        "from fedtailor.streams import numpy_stream, torch_stream, seed_of\n"
+        "from fedtailor.seeding import numpy_stream, torch_stream, seed_of\n"
         f"names = {NAMES!r}\n"
         "torch_stream('other').initial_seed()\n"
         "print(json.dumps([seed_of(*names), numpy_stream(*names).random_sample(3).tolist(),"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedtailor.errors import UserError
-from fedtailor.streams import numpy_stream
+from fedtailor.seeding import numpy_stream
 
 from . import splits
 from .partitions import OneLabel, Pool

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedtailor.streams import numpy_stream
+from fedtailor.seeding import numpy_stream
 
 from .samples import Samples, with_statistics
 

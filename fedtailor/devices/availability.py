@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fedtailor.devices.tables import client_of, read_numbers
 from fedtailor.errors import UserError
-from fedtailor.streams import numpy_stream
+from fedtailor.seeding import numpy_stream
 
 DAY = 86_400.0
 

@@ -10,7 +10,7 @@ from fedtailor.devices.availability import Availability
 from fedtailor.devices.profiles import Profile
 from fedtailor.methods import Clock, Duration, Moment, Payload
 from fedtailor.models import TRAINING
-from fedtailor.streams import numpy_stream
+from fedtailor.seeding import numpy_stream
 
 
 @dataclass(frozen=True, eq=False)

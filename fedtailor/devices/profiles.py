@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from fedtailor.devices.tables import client_of, read_numbers
 from fedtailor.errors import UserError
-from fedtailor.streams import numpy_stream
+from fedtailor.seeding import numpy_stream
 
 # The units of the settings in those of a Profile: billions, megabits
 UNITS = {"speed": 1e9, "down": 1e6 / 8, "up": 1e6 / 8, "latency": 1.0, "failure": 1.0}

@@ -4,10 +4,10 @@ import signal
 import socket
 import sys
 
-from fedtailor.engines.wire import receive_job, result_message, tasks_from
+from fedtailor.engines.codec import receive_job, result_message, tasks_from
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
-from fedtailor.framing import Closed, receive, send
+from fedtailor.messages.frames import Closed, receive, send
 
 
 def main(connection: socket.socket) -> None:

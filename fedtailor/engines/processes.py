@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 
 from fedtailor.data import Federation
 from fedtailor.engines.base import Engine, Job, Result, Task
-from fedtailor.engines.wire import SharedFederation, results_from, send_job, task_message
+from fedtailor.engines.codec import SharedFederation, results_from, send_job, task_message
 from fedtailor.errors import UserError
-from fedtailor.framing import Closed, receive, send
+from fedtailor.messages.frames import Closed, receive, send
 
 LIGHT = 16  # previews in one message, so that the payload they share travels once
 TRIES = 3

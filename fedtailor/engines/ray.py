@@ -22,12 +22,12 @@ import ray
 import torch
 
 from fedtailor.data import Federation
-from fedtailor.engines import wire
+from fedtailor.engines import codec
 from fedtailor.engines.base import Engine, Job, Result, Task
 from fedtailor.engines.processes import ENVIRONMENT, TRIES, cores, messages
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
-from fedtailor.framing import decode, encode
+from fedtailor.messages.frames import decode, encode
 from fedtailor.version import __version__
 
 ANSWER = 15.0  # seconds that a cluster has to answer
@@ -61,7 +61,7 @@ class Ray(Engine):
             arrays = {name: np.ascontiguousarray(array) for name, array in job.federation.arrays().items()}
             self._arrays, self._federation = ray.put(arrays), job.federation
         more = {"path": [os.path.abspath(place) for place in sys.path], "versions": _versions()}
-        self._job = encode({**wire.job_header(job, job.federation.outline()), **more})
+        self._job = encode({**codec.job_header(job, job.federation.outline()), **more})
         for worker in self._pool:
             worker.start(self._job, self._arrays)
         self._fill_pool()
@@ -128,7 +128,7 @@ class Ray(Engine):
             if header["kind"] == "ready":
                 self._welcome(worker, header)
             else:
-                results += wire.results_from(header, blobs)
+                results += codec.results_from(header, blobs)
             worker.answer, worker.busy = None, []
         return iter(results)
 
@@ -173,7 +173,7 @@ class _Actor:
         self.answer = self._remote.start.remote(job, arrays)
 
     def execute(self, tasks: list[Task], placed: "_Placed") -> None:
-        header, blobs = wire.task_message(tasks)
+        header, blobs = codec.task_message(tasks)
         self.busy = tasks
         self.answer = self._remote.execute.remote(encode(header), *map(placed.of, blobs))
 
@@ -194,14 +194,14 @@ class _Remote:
         try:
             if ours["fedtailor"] != theirs["fedtailor"]:
                 raise UserError(f"{about}: install the same")
-            self.worker = Worker(wire.job_from(header, Federation.from_arrays(arrays, header["federation"])))
+            self.worker = Worker(codec.job_from(header, Federation.from_arrays(arrays, header["federation"])))
         except UserError as refusal:
             answer["refusal"] = str(refusal)
         return encode(answer)
 
     def execute(self, header: bytes, *blobs: bytes) -> bytes:
-        tasks = wire.tasks_from(decode(header)[0], list(blobs))
-        return encode(*wire.result_message([self.worker.execute(task) for task in tasks]))
+        tasks = codec.tasks_from(decode(header)[0], list(blobs))
+        return encode(*codec.result_message([self.worker.execute(task) for task in tasks]))
 
 
 _REMOTE: Any = ray.remote(num_cpus=1, max_restarts=0, runtime_env={"env_vars": ENVIRONMENT})(_Remote)
@@ -273,7 +273,7 @@ def _knock(address: str) -> None:
     try:
         socket.create_connection((place.hostname, place.port), timeout=ANSWER / 3).close()
         if not place.scheme:
-            check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
+            check = [sys.executable, "-m", "ray.deciders.scripts", "health-check", "--skip-version-check"]
             subprocess.run([*check, "--address", address], check=True, capture_output=True, timeout=ANSWER)
     except (OSError, subprocess.SubprocessError):
         raise UserError(

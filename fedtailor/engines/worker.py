@@ -12,11 +12,11 @@ from torch import Tensor
 from fedtailor.engines.base import Job, Result, Task
 from fedtailor.learning import Score, evaluate, outcomes
 from fedtailor.learning.tensors import inputs_of, tensors
+from fedtailor.messages.payload import Rejected, check
+from fedtailor.messages.trees import has_objects, pack, restore, unpack
 from fedtailor.methods import Client, Payload
 from fedtailor.models import Network, WorkCounter, build
-from fedtailor.packing import has_objects, pack, restore, unpack
-from fedtailor.payload import Rejected, check
-from fedtailor.streams import seed_of
+from fedtailor.seeding import seed_of
 from fedtailor.weights import Weights, finite, select
 
 

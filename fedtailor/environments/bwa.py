@@ -32,7 +32,7 @@ class BatchAndWeights(Decisions):
 
     def __init__(self, settings: Any = None):
         super().__init__(settings)
-        slots = largest_cohort(self.settings, self._workshop.federation(self.settings).clients)
+        slots = largest_cohort(self.settings, self._resources.federation(self.settings).clients)
         assert isinstance(self.settings.method, BWA)
         self._method: BWA = self.settings.method
         numbers = {"both": 1 + slots, "batch": 1, "weights": slots}[self._method.controls]

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from fedtailor.methods import Decide, Server
-from fedtailor.runs import Experiment, Watch, Workshop, experiment, run
+from fedtailor.runs import Callback, Experiment, Resources, experiment, run
 from fedtailor.runs.settings import Evaluation
 
 Observation = np.ndarray[Any, np.dtype[np.float32]]
@@ -38,7 +38,7 @@ class Decisions(gymnasium.Env[Observation, Any]):
         changes["data"] = made.data.model_copy(update={"seed": made.partition_seed})
         changes["engine"] = made.engine.model_copy(update={"kind": "inline"})
         self.settings = made.model_copy(update=changes)
-        self._workshop = Workshop()
+        self._resources = Resources()
         self._talk: _Talk | None = None
         self._last: Observation | None = None
 
@@ -75,12 +75,12 @@ class Decisions(gymnasium.Env[Observation, Any]):
         if self._talk is not None:
             self._talk.leave()
         self._talk = None
-        self._workshop.close()
+        self._resources.close()
 
     def _start(self, seed: int) -> None:
         if self._talk is not None:
             self._talk.leave()
-        self._talk = _Talk(self.settings.model_copy(update={"seed": seed}), self.decision, self._workshop)
+        self._talk = _Talk(self.settings.model_copy(update={"seed": seed}), self.decision, self._resources)
 
     def _look(self) -> tuple[Observation, dict[str, Any]]:
         assert self._talk is not None
@@ -95,12 +95,12 @@ class _Closed(Exception):
     """Nobody wants the rest of the federation."""
 
 
-class _Talk(Watch):
+class _Talk(Callback):
     """A federation in a thread of its own, which only ever runs while somebody waits for it."""
 
-    def __init__(self, settings: Experiment, decision: str, workshop: Workshop):
+    def __init__(self, settings: Experiment, decision: str, resources: Resources):
         self.question: Decide | None = None  # None: the federation is over
-        self._settings, self._workshop = settings, workshop
+        self._settings, self._resources = settings, resources
         self._decision = decision
         self._rewards: list[float] = []
         self._failure: BaseException | None = None
@@ -137,8 +137,14 @@ class _Talk(Watch):
     def _federate(self) -> None:
         try:
             with tempfile.TemporaryDirectory(prefix="fedtailor-") as folder:
-                scripts = {self._decision: self._ask}
-                run(self._settings, folder=Path(folder) / "run", watch=self, workshop=self._workshop, scripts=scripts)
+                deciders = {self._decision: self._ask}
+                run(
+                    self._settings,
+                    folder=Path(folder) / "run",
+                    callbacks=self,
+                    resources=self._resources,
+                    deciders=deciders,
+                )
         except _Closed:
             pass
         except BaseException as failure:  # told to whoever waits

@@ -30,7 +30,7 @@ class Allocation(Decisions):
 
     def __init__(self, settings: Any = None):
         super().__init__(settings)
-        self._slots = largest_cohort(self.settings, self._workshop.federation(self.settings).clients)
+        self._slots = largest_cohort(self.settings, self._resources.federation(self.settings).clients)
         self.observation_space = spaces.Box(0.0, np.inf, (2 * self._slots,), np.float32)
 
     def prepared(self, settings: Experiment) -> Experiment:

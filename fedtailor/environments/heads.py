@@ -32,7 +32,7 @@ class HeadAggregation(Decisions):
 
     def __init__(self, settings: Any = None):
         super().__init__(settings)
-        slots = largest_cohort(self.settings, self._workshop.federation(self.settings).clients) + 1
+        slots = largest_cohort(self.settings, self._resources.federation(self.settings).clients) + 1
         method = self.settings.method
         assert isinstance(method, PFedRLLA)
         width = method.size + 4

@@ -5,7 +5,7 @@ import socket
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedtailor.framing import receive, send
+from fedtailor.messages.frames import receive, send
 
 RECORD, FIELD = "fedtailor", "message"
 

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from fedtailor.data.roster import Entry
 from fedtailor.engines import Engine, Job, Result, Task
-from fedtailor.engines.wire import job_header, results_from, task_message
+from fedtailor.engines.codec import job_header, results_from, task_message
 from fedtailor.errors import UserError
 from fedtailor.flower.link import Link, Reply
-from fedtailor.framing import decode, encode
 from fedtailor.learning import Score
+from fedtailor.messages.frames import decode, encode
 from fedtailor.methods import AgentMethod
 
 POLL = 0.2  # seconds between two looks for replies

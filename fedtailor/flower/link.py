@@ -18,7 +18,7 @@ from typing import IO, Any
 from fedtailor.errors import UserError
 from fedtailor.flower import programs
 from fedtailor.flower.keys import ServerKeys, public_key
-from fedtailor.framing import Closed, receive, send
+from fedtailor.messages.frames import Closed, receive, send
 
 STARTING = 60.0  # seconds that Flower's programs get
 

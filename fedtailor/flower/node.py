@@ -17,13 +17,13 @@ from fedtailor.data.folder import client_of_arrays
 from fedtailor.data.folder import one_client as read_client
 from fedtailor.data.roster import Entry
 from fedtailor.engines import Job, Result, Task
-from fedtailor.engines.wire import job_from, result_message, tasks_from
+from fedtailor.engines.codec import job_from, result_message, tasks_from
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
 from fedtailor.flower.states import States
-from fedtailor.framing import Closed, decode, encode, receive, send
+from fedtailor.messages.frames import Closed, decode, encode, receive, send
+from fedtailor.messages.trees import digest
 from fedtailor.methods import Payload, catalogue
-from fedtailor.packing import digest
 from fedtailor.runs.exporting import write_model
 from fedtailor.runs.running import environment
 

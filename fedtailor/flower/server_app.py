@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from fedtailor.flower.client_app import FIELD, RECORD
-from fedtailor.framing import Closed, receive, send
+from fedtailor.messages.frames import Closed, receive, send
 
 app = ServerApp()
 

@@ -12,10 +12,10 @@ from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.link import Link
 from fedtailor.flower.programs import require
 from fedtailor.runs import Run, resume, run
-from fedtailor.runs.running import Workshop
+from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.running import Resources
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import Store
-from fedtailor.runs.watch import Watch
 
 AGAIN = 60.0  # seconds that nodes get to come back after the coordinator was away
 
@@ -36,7 +36,7 @@ def serve(
     host: str = "0.0.0.0",
     port: int = 8000,
     keys: Path | None = None,
-    watch: Watch | None = None,
+    callbacks: Callback | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Run:
     """Wait for the nodes, run the experiment with them, and write the folder of a run.
@@ -50,14 +50,14 @@ def serve(
     held = None if keys is None else ServerKeys(keys)
     with Link(host, port, held, settings.engine.limit_bytes, say) as link:
         say(f"waiting for nodes on {host}:{link.port}")
-        return serve_on(link, settings, folder, watch, say)
+        return serve_on(link, settings, folder, callbacks, say)
 
 
 def serve_on(
     link: Link,
     settings: Experiment,
     folder: Path,
-    watch: Watch | None = None,
+    callbacks: Callback | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Run:
     """One run of those that a link may serve, one after the other."""
@@ -78,11 +78,17 @@ def serve_on(
     if before:
         engine.meet(before, AGAIN, progress)
     entries = before or engine.gather(wanted, progress)
-    shop = Workshop(given=federation_of(entries), engine=engine)
+    resources = Resources(given=federation_of(entries), engine=engine)
     if before:
-        done = resume(folder, workshop=shop, watch=watch, engine=settings.engine.model_dump())
+        done = resume(folder, resources=resources, callbacks=callbacks, engine=settings.engine.model_dump())
     else:
-        done = run(settings, folder=folder, workshop=shop, watch=watch, notes={"nodes": [asdict(e) for e in entries]})
+        done = run(
+            settings,
+            folder=folder,
+            resources=resources,
+            callbacks=callbacks,
+            notes={"nodes": [asdict(e) for e in entries]},
+        )
     engine.farewell()
     return done
 

@@ -7,8 +7,8 @@ that saved a state whose round was never completed goes on from the state that t
 import os
 from pathlib import Path
 
+from fedtailor.messages.trees import digest
 from fedtailor.methods import Moment
-from fedtailor.packing import digest
 
 Version = tuple[int, int]  # episode, round
 

@@ -6,11 +6,24 @@ import pkgutil
 from functools import cache
 
 from fedtailor.errors import UserError, unknown
-from fedtailor.methods.base import AgentMethod, Ask, Card, Decide, Method, Payloads, Reward, Steps
-from fedtailor.methods.clock import Clock, Duration
-from fedtailor.methods.policy import Policy, check_policy, read_policy
-from fedtailor.methods.sides import Client, Memory, Moment, Replies, Server
-from fedtailor.payload import Payload
+from fedtailor.messages.payload import Payload
+from fedtailor.methods.base import AgentMethod, Card, Method, Payloads
+from fedtailor.parties import (
+    Ask,
+    Client,
+    Clock,
+    Decide,
+    Duration,
+    Memory,
+    Moment,
+    Policy,
+    Replies,
+    Reward,
+    Server,
+    Steps,
+    check_policy,
+    read_policy,
+)
 
 __all__ = [
     "AgentMethod",

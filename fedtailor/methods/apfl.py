@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fedtailor.learning import Batch, optimiser
 from fedtailor.methods.base import Card, Method
-from fedtailor.methods.sides import Client
+from fedtailor.parties import Client
 from fedtailor.weights import Weights, mean, select
 
 

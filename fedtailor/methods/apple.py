@@ -8,9 +8,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fedtailor.learning import Batch
+from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.methods.sides import Client, Replies, Server
-from fedtailor.payload import Payload
+from fedtailor.parties import Client, Replies, Server
 from fedtailor.weights import Weights, select
 
 

@@ -5,7 +5,7 @@ randomness comes from ``client.stream`` and ``server.stream``. The framework cal
 payloads, stores state and evaluates; a method never touches test data.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,45 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from fedtailor.learning import TrainingSettings
-from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.messages.payload import Payload
 from fedtailor.models import ModelSettings, Network, Part
-from fedtailor.payload import Payload
+from fedtailor.parties import Client, Decide, Replies, Server, Steps
 from fedtailor.weights import Weights, mean, select
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Ask clients for a task: the method's function of this name runs on each client.
-
-    ``replies = yield Ask("assess", {client: payload})`` calls ``method.assess(client, payload) -> Payload``
-    on the clients; those that failed are missing from the replies, with a reason in ``replies.failed``.
-    """
-
-    name: str
-    payloads: Mapping[int, Payload]
-
-
-@dataclass(frozen=True)
-class Decide:
-    """Ask for a decision: ``action = yield Decide("head-weights", observation)``.
-
-    The framework answers from a script or an environment if there is one, else from ``method.decide``, and
-    records observation and action; a `Reward` completes the record later.
-    """
-
-    name: str
-    observation: Tensor
-    mask: Tensor | None = None
-    about: int | None = None  # the client that is decided about, where a round decides about several
-
-
-@dataclass(frozen=True)
-class Reward:
-    """The reward of this round's latest decision of this name (and client): ``yield Reward("head-weights", 0.3)``."""
-
-    name: str
-    value: float
-    about: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +36,6 @@ class Card:
     shows_peers: bool = False  # clients receive models of other clients
 
 
-Steps = Generator[Ask | Decide | Reward, Any, Any]
 Payloads = Mapping[int, Payload]
 
 

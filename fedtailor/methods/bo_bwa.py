@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from fedtailor.errors import UserError
-from fedtailor.methods.base import Card, Decide
+from fedtailor.methods.base import Card
 from fedtailor.methods.bwa import Adjusted
-from fedtailor.methods.sides import Server
+from fedtailor.parties import Decide, Server
 
 Trial = dict[str, Any]  # batch, a weight for every client of the federation, and at its end value
 

@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedtailor.agents import PPO, Head, IntegerHead, PPOSettings, SimplexHead
-from fedtailor.methods.base import AgentMethod, Ask, Card, Decide, Reward, Steps
-from fedtailor.methods.sides import Client, Replies, Server
-from fedtailor.payload import Payload
+from fedtailor.messages.payload import Payload
+from fedtailor.methods.base import AgentMethod, Card
+from fedtailor.parties import Ask, Client, Decide, Replies, Reward, Server, Steps
 from fedtailor.weights import delta, learned, mean, norm, select
 
 ADJUSTMENT = "adjustment"  # the name of the decision

@@ -6,10 +6,10 @@ from pydantic import Field
 from scipy.cluster.hierarchy import linkage, to_tree
 from scipy.spatial.distance import squareform
 
+from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.methods.ifca import average, choose_cluster
-from fedtailor.methods.sides import Client, Replies, Server
-from fedtailor.payload import Payload
+from fedtailor.parties import Client, Replies, Server
 from fedtailor.weights import Weights, cosine, delta, learned, mean, norm
 
 

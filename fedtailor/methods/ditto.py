@@ -3,7 +3,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from fedtailor.methods.base import Card, Method
-from fedtailor.methods.sides import Client
+from fedtailor.parties import Client
 
 
 class Ditto(Method):

@@ -3,10 +3,10 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 
+from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method
 from fedtailor.methods.mixing import learn_mix
-from fedtailor.methods.sides import Client
-from fedtailor.payload import Payload
+from fedtailor.parties import Client
 from fedtailor.weights import select
 
 

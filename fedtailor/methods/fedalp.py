@@ -5,10 +5,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedtailor.methods.base import Ask, Card, Method, Payloads, Steps
+from fedtailor.messages.payload import Payload
+from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.methods.clustering import choose, cut, similarity, ward
-from fedtailor.methods.sides import Client, Replies, Server
-from fedtailor.payload import Payload
+from fedtailor.parties import Ask, Client, Replies, Server, Steps
 from fedtailor.weights import Weights, cosine, delta, learned, mean, norm, select
 
 

@@ -4,9 +4,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.methods.sides import Client, Replies, Server
-from fedtailor.payload import Payload
+from fedtailor.parties import Client, Replies, Server
 from fedtailor.weights import Sum, Weights, cosine, delta, learned, norm, select
 
 

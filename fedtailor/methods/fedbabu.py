@@ -3,7 +3,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedtailor.methods.base import Card, Method
-from fedtailor.methods.sides import Client, Server
+from fedtailor.parties import Client, Server
 from fedtailor.weights import Weights
 
 

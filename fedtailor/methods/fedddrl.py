@@ -8,11 +8,11 @@ from torch import Tensor
 from fedtailor.agents.replay import Replay
 from fedtailor.agents.vdn import VDN, VDNSettings
 from fedtailor.learning import TrainingSettings
-from fedtailor.methods.base import AgentMethod, Ask, Card, Decide, Reward, Steps
-from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.messages.payload import Payload
+from fedtailor.messages.trees import Stored
+from fedtailor.methods.base import AgentMethod, Card
 from fedtailor.models import Network
-from fedtailor.packing import Stored
-from fedtailor.payload import Payload
+from fedtailor.parties import Ask, Client, Decide, Replies, Reward, Server, Steps
 from fedtailor.weights import select
 
 STOP, EPOCHS = "termination", "epochs"  # the names of the decisions

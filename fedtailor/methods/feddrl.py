@@ -6,9 +6,9 @@ from pydantic import Field
 from torch import Tensor
 
 from fedtailor.agents import DDPG, DDPGSettings
-from fedtailor.methods.base import Ask, Card, Decide, Method, Reward, Steps
-from fedtailor.methods.sides import Client, Replies, Server
-from fedtailor.payload import Payload
+from fedtailor.messages.payload import Payload
+from fedtailor.methods.base import Card, Method
+from fedtailor.parties import Ask, Client, Decide, Replies, Reward, Server, Steps
 from fedtailor.weights import mean, select
 
 IMPACT = "impact"  # the name of the decision

@@ -5,9 +5,9 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
+from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.methods.sides import Client, Replies, Server
-from fedtailor.payload import Payload
+from fedtailor.parties import Client, Replies, Server
 from fedtailor.weights import Weights, delta, learned, mean, norm, select
 
 

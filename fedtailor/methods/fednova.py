@@ -3,10 +3,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from fedtailor.learning import TrainingSettings, reach
+from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method
-from fedtailor.methods.sides import Client, Replies, Server
 from fedtailor.models import Network
-from fedtailor.payload import Payload
+from fedtailor.parties import Client, Replies, Server
 from fedtailor.weights import delta, learned, mean, select
 
 

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from fedtailor.learning import Objective
 from fedtailor.learning.objectives import mean_loss
+from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.methods.sides import Client, Replies, Server
 from fedtailor.methods.simplex import smallest
 from fedtailor.models import Network
 from fedtailor.models.evaluating import evaluating
-from fedtailor.payload import Payload
+from fedtailor.parties import Client, Replies, Server
 from fedtailor.weights import Weights, mean, select
 
 

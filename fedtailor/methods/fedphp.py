@@ -7,8 +7,8 @@ from torch import Tensor
 from fedtailor.learning import Objective
 from fedtailor.learning.objectives import mean_loss
 from fedtailor.methods.base import Card, Method
-from fedtailor.methods.sides import Client
 from fedtailor.models import Network
+from fedtailor.parties import Client
 from fedtailor.weights import mean
 
 # Of the kernels, in units of squared distance. Deviation: the authors' code scales them with each batch.

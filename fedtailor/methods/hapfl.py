@@ -8,13 +8,13 @@ from torch import Tensor
 
 from fedtailor.agents import PPO, Head, MultiCategoricalHead, PPOSettings, SimplexHead
 from fedtailor.learning import TrainingSettings
+from fedtailor.messages.payload import Payload
+from fedtailor.messages.trees import Stored
 from fedtailor.methods.allocation import best_epochs, best_sizes, divide, even_shares
-from fedtailor.methods.base import AgentMethod, Ask, Card, Decide, Reward, Steps
+from fedtailor.methods.base import AgentMethod, Card
 from fedtailor.methods.distillation import distilled
-from fedtailor.methods.sides import Client, Replies, Server
 from fedtailor.models import TRAINING, ModelSettings, Network, SideBySide, count_flops
-from fedtailor.packing import Stored
-from fedtailor.payload import Payload
+from fedtailor.parties import Ask, Client, Decide, Replies, Reward, Server, Steps
 from fedtailor.weights import Weights, mean, select
 
 SIZE, INTENSITY = "size", "intensity"  # the names of the decisions

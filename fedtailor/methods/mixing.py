@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedtailor.learning import Batch
-from fedtailor.methods.sides import Client
+from fedtailor.parties import Client
 from fedtailor.weights import Weights, clone, select
 
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from fedtailor.learning import Batch, TrainingSettings
 from fedtailor.methods.base import Card, Method
-from fedtailor.methods.sides import Client
 from fedtailor.models import Network
+from fedtailor.parties import Client
 
 
 class PerFedAvg(Method):

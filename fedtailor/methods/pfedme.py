@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fedtailor.learning import Batch
 from fedtailor.methods.base import Card, Method
-from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.parties import Client, Replies, Server
 from fedtailor.weights import Weights, learned, mean
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fedtailor.agents import DDPG, DDPGSettings, Replay, Simplex
 from fedtailor.agents.embedding import MHAE, PCAEmbedding, matrices
-from fedtailor.methods.base import AgentMethod, Ask, Card, Decide, Reward, Steps
-from fedtailor.methods.sides import Client, Replies, Server
+from fedtailor.messages.payload import Payload
+from fedtailor.methods.base import AgentMethod, Card
 from fedtailor.models import Network
-from fedtailor.payload import Payload
+from fedtailor.parties import Ask, Client, Decide, Replies, Reward, Server, Steps
 from fedtailor.weights import Weights, combinations, mean, select
 
 HEAD = "head-weights"  # the name of the decision

@@ -5,10 +5,10 @@ import torch
 from pydantic import Field
 
 from fedtailor.learning import TrainingSettings, reach
+from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.methods.sides import Client, Replies, Server
 from fedtailor.models import Network
-from fedtailor.payload import Payload
+from fedtailor.parties import Client, Replies, Server
 from fedtailor.weights import Weights, delta, learned, mean
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 
 @dataclass(frozen=True)

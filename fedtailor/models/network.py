@@ -12,7 +12,7 @@ from fedtailor.models.inputs import Inputs
 from fedtailor.models.own import build_own
 from fedtailor.models.settings import ModelSettings
 from fedtailor.models.split import Split, is_sequence, split_module, split_stages
-from fedtailor.streams import seed_of
+from fedtailor.seeding import seed_of
 
 __all__ = ["NORMALISATION", "Inputs", "Network", "Part", "SideBySide", "build"]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedtailor.models.evaluating import evaluating
 from fedtailor.models.inputs import Inputs
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 
 @dataclass(frozen=True)

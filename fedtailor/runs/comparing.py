@@ -8,11 +8,11 @@ from typing import Any
 from fedtailor.errors import UserError
 from fedtailor.methods import Method
 from fedtailor.runs import toml
+from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.reading import MODELS, Run
-from fedtailor.runs.running import Workshop, job_of, resume, run
+from fedtailor.runs.running import Resources, job_of, resume, run
 from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict
 from fedtailor.runs.store import DATABASE
-from fedtailor.runs.watch import Watch
 
 PLAN = "comparison.toml"
 LONGEST = 100  # letters of a label, which names a folder
@@ -86,7 +86,7 @@ def compare(
     methods: Iterable[str | Mapping[str, Any] | Method] | None = None,
     seeds: Iterable[int] | None = None,
     folder: str | Path | None = None,
-    watch: Watch | None = None,
+    callbacks: Callback | None = None,
 ) -> Comparison:
     """Run every method with every seed; what is already there is kept, what was interrupted goes on."""
     settings = experiment(source)
@@ -102,22 +102,22 @@ def compare(
     validation = settings.validation or any(method.needs_validation for method in plan.values())
     settings = settings.model_copy(update={"validation": validation})
     place = Path(folder) if folder is not None else default_folder(settings)
-    watch = watch or Watch()
+    callbacks = callbacks or Callback()
     runs = [  # the seed outside: the data of a seed are loaded once
         settings.model_copy(update={"method": method, "seed": seed, "name": _run_name(label, seed)})
         for seed in settings.compare.seeds
         for label, method in plan.items()
     ]
-    with Workshop() as shop:
+    with Resources() as resources:
         for method in plan.values():  # what cannot begin writes nothing
             method.check()
-        job_of(runs[0], shop)
-        shop.engine_for(runs[0])
+        job_of(runs[0], resources)
+        resources.engine_for(runs[0])
         for one in runs:
             _check_kept(place / one.name, one)
         _claim(place, settings)
         for one in runs:
-            _run_or_resume(place / one.name, one, watch, shop)
+            _run_or_resume(place / one.name, one, callbacks, resources)
     return Comparison(place)
 
 
@@ -144,14 +144,16 @@ def _check_kept(folder: Path, settings: Experiment) -> None:
             raise UserError(f"{folder} holds a run with other settings: choose another label, or --name to keep both")
 
 
-def _run_or_resume(folder: Path, settings: Experiment, watch: Watch, shop: Workshop) -> None:
+def _run_or_resume(folder: Path, settings: Experiment, callbacks: Callback, resources: Resources) -> None:
     if not folder.exists():
-        run(settings, folder=folder, watch=watch, workshop=shop).close()
+        run(settings, folder=folder, callbacks=callbacks, resources=resources).close()
         return
     with Run(folder) as before:
         finished = before.finished
     if not finished:
-        resume(folder, watch=watch, workshop=shop, engine=settings.engine.model_dump(exclude_none=True)).close()
+        resume(
+            folder, callbacks=callbacks, resources=resources, engine=settings.engine.model_dump(exclude_none=True)
+        ).close()
 
 
 def _plan(settings: Experiment) -> dict[str, Method]:

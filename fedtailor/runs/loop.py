@@ -18,23 +18,23 @@ from fedtailor.engines import Engine, Job, Result, Task, parts, relative
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.learning.tensors import inputs_of
+from fedtailor.messages.payload import Rejected, check
+from fedtailor.messages.trees import pack, unpack
 from fedtailor.methods import Ask, Decide, Duration, Memory, Method, Moment, Payload, Policy, Replies, Reward, Server
 from fedtailor.models import Network, build
-from fedtailor.packing import pack, unpack
-from fedtailor.payload import Rejected, check
+from fedtailor.runs.callbacks import Callback, RoundReport
 from fedtailor.runs.measures import measures
 from fedtailor.runs.scoring import Scorer
 from fedtailor.runs.settings import Experiment
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Packed, Spool, Tasks
-from fedtailor.runs.watch import RoundReport, Watch
-from fedtailor.streams import numpy_stream
+from fedtailor.seeding import numpy_stream
 from fedtailor.weights import Weights
 
 DROPPED = "dropped out"
 FINAL_TOGETHER = 64  # clients of the final pass in one transaction
 
-Script = Callable[[Server, Decide], Tensor]
+Decider = Callable[[Server, Decide], Tensor]
 
 
 class ClientsFailed(UserError):
@@ -74,15 +74,15 @@ class RoundLoop:
         job: Job,
         engine: Engine,
         store: Store,
-        watch: Watch,
-        scripts: Mapping[str, Script] | None = None,
+        callbacks: Callback,
+        deciders: Mapping[str, Decider] | None = None,
         policy: Policy | None = None,
         episodes: int = 1,
     ):
         torch.set_num_threads(1)
-        self.experiment, self.job, self.engine, self.store, self.watch = experiment, job, engine, store, watch
+        self.experiment, self.job, self.engine, self.store, self.callbacks = experiment, job, engine, store, callbacks
         self.method = job.method
-        self.scripts = dict(scripts or {})
+        self.deciders = dict(deciders or {})
         self.policy = policy  # what the method's agent starts with
         self.episodes = episodes
         moment = self._moment()
@@ -95,7 +95,7 @@ class RoundLoop:
         self.clients = job.federation.clients
         self.held: dict[int, Score] = store.latest_scores("held", moment.episode)
         stateful = set() if self._afresh else {int(key) for key in store.state_keys("client")}
-        self.tasks = Tasks(engine, store, watch, stateful)
+        self.tasks = Tasks(engine, store, callbacks, stateful)
         together = experiment.evaluation.together
         self.scorer = Scorer(self.tasks, job.federation.test.sizes, moment, self.family, together)
         sizes = job.federation.train.sizes.tolist()
@@ -148,7 +148,7 @@ class RoundLoop:
         if due and "global" in measured:
             work.scores.update(self.scorer.models(self.method.models(server)))
         report = self._commit(cohort, work, due, begin)
-        self.watch.round_done(report)
+        self.callbacks.round_done(report)
 
     def _wait_for_clients(self, work: _Round) -> list[int] | None:
         """Begin the round on the clock when the one before has ended and somebody is there; who, if not everyone."""
@@ -266,7 +266,7 @@ class RoundLoop:
             elif isinstance(request, Reward):
                 answer = None
                 _reward(request, work)
-                self.watch.rewarded(request.name, float(request.value))
+                self.callbacks.rewarded(request.name, float(request.value))
             else:
                 raise TypeError(f"{type(self.method).__name__} yielded {request!r}; yield Ask, Decide or Reward")
 
@@ -294,7 +294,7 @@ class RoundLoop:
         return Replies(answers, failed, phase.times)
 
     def _decide(self, question: Decide, server: Server, work: _Round, preview: bool) -> Tensor:
-        script = self.scripts.get(question.name, self.method.decide)
+        script = self.deciders.get(question.name, self.method.decide)
         action = script(server, question)
         if not preview:
             work.decisions.append(
@@ -380,7 +380,7 @@ class RoundLoop:
                     events.append(_event(place, result.client, "final", result.failure))
                 else:
                     done[result.client] = result.scores["final"]
-            self.watch.final_done(len(done), self.clients)
+            self.callbacks.final_done(len(done), self.clients)
             with self.store.transaction():
                 fresh = {client: done[client] for client in portion if client in done}
                 self.store.insert("scores", _score_rows(place, "final", fresh))

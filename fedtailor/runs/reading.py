@@ -10,7 +10,7 @@ from typing import Any
 from fedtailor.data import Federation, build
 from fedtailor.devices import cause
 from fedtailor.errors import UserError
-from fedtailor.packing import plain, unpack
+from fedtailor.messages.trees import plain, unpack
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import DATABASE, Store, in_use
 

@@ -36,11 +36,11 @@ from fedtailor.methods import (
 from fedtailor.models import build as build_network
 from fedtailor.models import count_flops
 from fedtailor.runs import toml
-from fedtailor.runs.loop import RoundLoop, Script, largest_cohort
+from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.loop import Decider, RoundLoop, largest_cohort
 from fedtailor.runs.reading import Run
 from fedtailor.runs.settings import Evaluation, Experiment, experiment
 from fedtailor.runs.store import Store
-from fedtailor.runs.watch import Watch
 from fedtailor.version import __version__
 from fedtailor.weights import nbytes, select
 
@@ -54,7 +54,7 @@ class Interrupted(Exception):
 
 
 @dataclass
-class Workshop:
+class Resources:
     """What several runs share: loaded data and warm workers."""
 
     given: Federation | None = None  # the caller's own, instead of what the data settings say
@@ -79,7 +79,7 @@ class Workshop:
             self.engine.close()
         self.engine = None
 
-    def __enter__(self) -> "Workshop":
+    def __enter__(self) -> "Resources":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,9 +91,9 @@ def run(
     *,
     folder: str | Path | None = None,
     federation: Federation | None = None,
-    watch: Watch | None = None,
-    workshop: Workshop | None = None,
-    scripts: Mapping[str, Script] | None = None,
+    callbacks: Callback | None = None,
+    resources: Resources | None = None,
+    deciders: Mapping[str, Decider] | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Run:
     """Run an experiment from the start in a new folder (``runs/<name>`` unless said otherwise).
@@ -102,8 +102,8 @@ def run(
     """
     settings = experiment(source)
     place = Path(folder) if folder is not None else Path("runs") / settings.name
-    with _own(workshop, federation) as shop:
-        return _begin(place, settings, shop, watch or Watch(), scripts, notes)
+    with _own(resources, federation) as resources:
+        return _begin(place, settings, resources, callbacks or Callback(), deciders, notes)
 
 
 def pretrain(
@@ -111,9 +111,9 @@ def pretrain(
     *,
     folder: str | Path | None = None,
     federation: Federation | None = None,
-    watch: Watch | None = None,
-    workshop: Workshop | None = None,
-    scripts: Mapping[str, Script] | None = None,
+    callbacks: Callback | None = None,
+    resources: Resources | None = None,
+    deciders: Mapping[str, Decider] | None = None,
 ) -> Run:
     """Train a method's agent on a scenario, for the method's ``policy`` setting in other runs.
 
@@ -126,19 +126,21 @@ def pretrain(
         raise UserError(f"{spec(settings.method)} has no agent to pre-train; these have: {able}")
     changes = {"method": settings.method.rehearsal(), "evaluation": Evaluation(every=0, final=False)}
     place = Path(folder) if folder is not None else Path("policies") / settings.name
-    with _own(workshop, federation) as shop:
+    with _own(resources, federation) as resources:
         rehearsal = settings.model_copy(update=changes)
-        return _begin(place, rehearsal, shop, watch or Watch(), scripts, {"episodes": settings.pretrain.episodes})
+        return _begin(
+            place, rehearsal, resources, callbacks or Callback(), deciders, {"episodes": settings.pretrain.episodes}
+        )
 
 
 def resume(
     folder: str | Path,
     *,
     federation: Federation | None = None,
-    watch: Watch | None = None,
-    workshop: Workshop | None = None,
+    callbacks: Callback | None = None,
+    resources: Resources | None = None,
     engine: Mapping[str, Any] | None = None,
-    scripts: Mapping[str, Script] | None = None,
+    deciders: Mapping[str, Decider] | None = None,
     episodes: int | None = None,
 ) -> Run:
     """Go on with a run from its last complete round; ``engine`` may say where, which changes no result.
@@ -153,10 +155,10 @@ def resume(
             _check_longer(place, store, episodes)
             values = {**values, "pretrain": {**values["pretrain"], "episodes": episodes}}
     settings = experiment({**values, "engine": {**values["engine"], **(engine or {})}})
-    with _own(workshop, federation) as shop:
-        if nodes is not None and shop.given is None:
+    with _own(resources, federation) as resources:
+        if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: go on with the 'fedtailor serve' that began it")
-        job = job_of(settings, shop)
+        job = job_of(settings, resources)
         if job.federation.digest() != before:
             raise UserError(f"{place} cannot go on: the data in {settings.data.source!r} are not those it began with")
         if _devices(settings, job) != devices:
@@ -167,7 +169,7 @@ def resume(
                 for key, value in (("experiment", values), ("episodes", episodes), ("finished", False)):
                     store.set_meta(key, value)
             (place / "experiment.toml").write_text(toml.dumps(values), encoding="utf-8")
-        return _go_on(place, settings, job, shop, watch or Watch(), scripts, policy)
+        return _go_on(place, settings, job, resources, callbacks or Callback(), deciders, policy)
 
 
 def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, str, dict[str, Any]]:
@@ -175,35 +177,35 @@ def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, st
 
     Before its weights comes the name of its network in the method's family, nothing for the run's own.
     """
-    with Store(Path(folder), write=True) as store, Workshop() as shop:
+    with Store(Path(folder), write=True) as store, Resources() as resources:
         if store.meta("nodes") is not None:
             raise UserError("the personal models of a federation are with its nodes: model/ in their --state folder")
         settings = experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
-        job = job_of(settings, shop)
+        job = job_of(settings, resources)
         if not 0 <= client < job.federation.clients:
             raise UserError(f"there is no client {client}: this run has clients 0 to {job.federation.clients - 1}")
-        shop.engine_for(settings).start(job)
-        loop = RoundLoop(settings, job, shop.engine_for(settings), store, Watch())
+        resources.engine_for(settings).start(job)
+        loop = RoundLoop(settings, job, resources.engine_for(settings), store, Callback())
         model = loop.deployed(client)
         return settings, job, model.config["network"], model["model"]
 
 
 def server_models(folder: str | Path) -> tuple[Experiment, Job, dict[str, dict[str, Any]]]:
     """The named models on the server of a run."""
-    with Store(Path(folder), write=True) as store, Workshop() as shop:
+    with Store(Path(folder), write=True) as store, Resources() as resources:
         settings = experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
         if (nodes := store.meta("nodes")) is not None:
-            shop.given = federation_of([Entry.read(node) for node in nodes])
-        job = job_of(settings, shop)
-        loop = RoundLoop(settings, job, shop.engine_for(settings), store, Watch())
+            resources.given = federation_of([Entry.read(node) for node in nodes])
+        job = job_of(settings, resources)
+        loop = RoundLoop(settings, job, resources.engine_for(settings), store, Callback())
         return settings, job, job.method.models(loop.server)
 
 
-def describe_devices(settings: Experiment, shop: Workshop) -> dict[str, Any]:
+def describe_devices(settings: Experiment, resources: Resources) -> dict[str, Any]:
     """The clients' devices, and what they would take for the experiment's network and method."""
     if settings.devices is None:
         raise UserError("this experiment has no devices: add a table [devices], or --set devices.profiles=uniform")
-    job = job_of(settings, shop)
+    job = job_of(settings, resources)
     inputs = inputs_of(job.federation.samples)
     network = build_network(settings.model, inputs, settings.seed)
     shared, _ = parts(job, network)
@@ -236,11 +238,11 @@ def environment() -> dict[str, Any]:
     }
 
 
-def job_of(settings: Experiment, shop: Workshop) -> Job:
+def job_of(settings: Experiment, resources: Resources) -> Job:
     """Everything is checked here, before anything is written."""
     if settings.engine.kind != "inline":
         _importable(settings.method)
-    federation = shop.federation(settings)
+    federation = resources.federation(settings)
     for model in (settings.model, *settings.method.family(settings.model).values()):
         build_network(model, inputs_of(federation.samples), settings.seed)
     job = Job(
@@ -305,19 +307,19 @@ def _policy_of(settings: Experiment, job: Job) -> Policy | None:
 def _begin(
     place: Path,
     settings: Experiment,
-    shop: Workshop,
-    watch: Watch,
-    scripts: Mapping[str, Script] | None,
+    resources: Resources,
+    callbacks: Callback,
+    deciders: Mapping[str, Decider] | None,
     meta: Mapping[str, Any] | None = None,
 ) -> Run:
     if place.exists():
         raise UserError(f"{place} exists: go on with 'fedtailor resume {place}', or choose another name with --name")
     settings.method.check()
-    job = job_of(settings, shop)
+    job = job_of(settings, resources)
     policy = _policy_of(settings, job)
-    shop.engine_for(settings)  # one that cannot be had is refused here
+    resources.engine_for(settings)  # one that cannot be had is refused here
     _create(place, settings, job, meta or {})
-    return _go_on(place, settings, job, shop, watch, scripts, policy)
+    return _go_on(place, settings, job, resources, callbacks, deciders, policy)
 
 
 def _create(place: Path, settings: Experiment, job: Job, more: Mapping[str, Any]) -> None:
@@ -350,19 +352,19 @@ def _go_on(
     place: Path,
     settings: Experiment,
     job: Job,
-    shop: Workshop,
-    watch: Watch,
-    scripts: Mapping[str, Script] | None,
+    resources: Resources,
+    callbacks: Callback,
+    deciders: Mapping[str, Decider] | None,
     policy: Policy | None,
 ) -> Run:
     with Store(place, write=True) as store:
         episodes = store.meta("episodes")
         if (known := store.meta("environment")) != environment():
-            watch.warning(f"this run began with {_differences(known)}: its last digits may differ from here on")
-        engine = shop.engine_for(settings)
+            callbacks.warning(f"this run began with {_differences(known)}: its last digits may differ from here on")
+        engine = resources.engine_for(settings)
         with _stop_at_boundary() as stop:
             engine.start(job)
-            loop = RoundLoop(settings, job, engine, store, watch, scripts, policy, episodes or 1)
+            loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes or 1)
             timeless = settings.method.uses_clock and settings.devices is None and not engine.remote
             for warning in (
                 settings.method.inert(),
@@ -370,16 +372,16 @@ def _go_on(
                 "there is no table [devices]: all devices are taken to be equal" if timeless else None,
             ):
                 if warning:
-                    watch.warning(f"{settings.method.name}: {warning}")
+                    callbacks.warning(f"{settings.method.name}: {warning}")
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
-            watch.begin(settings.name, settings.rounds * (episodes or 1), done)
+            callbacks.begin(settings.name, settings.rounds * (episodes or 1), done)
             try:
                 while complete := loop.run(stop):
                     if loop.server.moment.episode + 1 >= (episodes or 1):
                         break
-                    loop = RoundLoop(settings, job, engine, store, watch, scripts, episodes=episodes)
+                    loop = RoundLoop(settings, job, engine, store, callbacks, deciders, episodes=episodes)
             finally:
-                watch.end()
+                callbacks.end()
         if not complete:
             raise Interrupted(place)
         if episodes is not None:
@@ -410,13 +412,13 @@ def _differences(known: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _own(workshop: Workshop | None, federation: Federation | None) -> Iterator[Workshop]:
-    """The caller's workshop, or one for this run alone."""
-    if workshop is not None:
-        yield workshop
+def _own(resources: Resources | None, federation: Federation | None) -> Iterator[Resources]:
+    """The caller's resources, or one for this run alone."""
+    if resources is not None:
+        yield resources
         return
-    with Workshop(federation) as shop:
-        yield shop
+    with Resources(federation) as resources:
+        yield resources
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The database of a run: one SQLite file, one transaction per round, only the latest state.
 
-Weights and states are safetensors bytes (see `fedtailor.packing`); nothing is unpickled. After a crash the
+Weights and states are safetensors bytes (see `fedtailor.messages.trees`); nothing is unpickled. After a crash the
 file is at the last committed round.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
-from fedtailor.packing import digest
+from fedtailor.messages.trees import digest
 
 SCHEMA = 2
 DATABASE = "run.db"

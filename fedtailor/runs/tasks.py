@@ -8,15 +8,15 @@ from typing import Any
 
 from fedtailor.engines import Engine, Result, Task
 from fedtailor.methods import Moment, Payload
+from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.store import Store
-from fedtailor.runs.watch import Watch
 
 
 class Tasks:
     """Knows which clients have a state in the store, and has tasks executed."""
 
-    def __init__(self, engine: Engine, store: Store, watch: Watch, stateful: set[int]):
-        self.engine, self.store, self.watch = engine, store, watch
+    def __init__(self, engine: Engine, store: Store, callbacks: Callback, stateful: set[int]):
+        self.engine, self.store, self.callbacks = engine, store, callbacks
         self.stateful = stateful  # clients whose state is in the store
 
     def later(
@@ -50,7 +50,7 @@ class Tasks:
         given = 0
         for result in self.engine.run(task(index) for index, task in enumerate(tasks)):
             early[result.index] = result
-            self.watch.task_done(given + len(early), len(tasks))
+            self.callbacks.task_done(given + len(early), len(tasks))
             while given in early:
                 yield early.pop(given)
                 given += 1

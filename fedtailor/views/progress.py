@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 
 from fedtailor.devices import cause
-from fedtailor.runs import RoundReport, Watch
+from fedtailor.runs import Callback, RoundReport
 from fedtailor.views.console import messages
 from fedtailor.views.numbers import duration, percent, size
 
@@ -22,7 +22,7 @@ PACE = 10  # rounds whose mean time tells the time left
 STOPPING = "finishing this round... (Ctrl-C again to stop at once)"
 
 
-class Display(Watch):
+class Display(Callback):
     """What every display knows; by itself it shows warnings and failures only.
 
     It is a context, for one run or for several, one after the other.

@@ -25,7 +25,7 @@ import torch
 
 from fedtailor.methods import Decide, Method, Server
 from fedtailor.methods.bwa import ADJUSTMENT
-from fedtailor.runs import Experiment, Run, Workshop, compare, experiment, pretrain, resume, run
+from fedtailor.runs import Experiment, Resources, Run, compare, experiment, pretrain, resume, run
 from fedtailor.runs.settings import make_method
 
 METHODS = ("bwa", "adaptive-b", "adaptive-aw", "bo-bwa")
@@ -79,8 +79,8 @@ def threshold(settings: Experiment, runs: Path) -> None:
 
 
 def bias(settings: Experiment, runs: Path) -> None:
-    with Workshop() as shop:
-        federation = shop.federation(settings.model_copy(update={"method": make_method("adaptive-aw")}))
+    with Resources() as resources:
+        federation = resources.federation(settings.model_copy(update={"method": make_method("adaptive-aw")}))
         labels = [federation.samples.y[federation.train[k]] for k in range(federation.clients)]
         wide = torch.tensor([len(np.unique(own)) > 2 for own in labels])
     for share in SHARES:
@@ -101,12 +101,12 @@ def scripted(settings: Experiment, runs: Path, name: str, what: str, actions: Se
         return actions[min(server.round, len(actions)) - 1]  # a final pass is a round more
 
     method = make_method({"name": name, "learn": "never"})
-    with Workshop() as shop:
+    with Resources() as resources:
         for seed in settings.compare.seeds:
             changes = {"method": method, "seed": seed, "name": f"{settings.name}-{what}-s{seed}"}
             made = settings.model_copy(update=changes)
             if not (runs / made.name).exists():
-                run(made, folder=runs / made.name, workshop=shop, scripts={ADJUSTMENT: script}).close()
+                run(made, folder=runs / made.name, resources=resources, deciders={ADJUSTMENT: script}).close()
 
 
 def seeds(settings: Experiment, runs: Path) -> None:

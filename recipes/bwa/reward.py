@@ -16,7 +16,7 @@ from experiments import CALM, OURS, TEXTBOOK
 
 from fedtailor.methods import Decide
 from fedtailor.methods.bwa import ADJUSTMENT, BWA
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "bwa-reward.md"
 ROUNDS, CLIENTS, SAMPLES = 10, 10, 1050

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fedtailor.runs import Workshop, experiment, pretrain, resume, run
+from fedtailor.runs import Resources, experiment, pretrain, resume, run
 
 HERE = Path(__file__).parent
 LEARNED = 600  # rounds of pre-training
@@ -75,15 +75,15 @@ def cases() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
 def main(runs: Path, chosen: list[str]) -> None:
     todo = {name: case for name, case in cases().items() if not chosen or name in chosen}
     policies = {}
-    with Workshop() as shop:  # a seed after the other, so that its data are loaded once
+    with Resources() as resources:  # a seed after the other, so that its data are loaded once
         for name, (where, method) in todo.items():
             if not name.endswith(tuple(FIXED)):
                 rounds = LONGER.get(name.rpartition("-")[2], LEARNED)
-                learn({**changed(where, method), "rounds": rounds}, runs / f"{name}-policy", shop)
+                learn({**changed(where, method), "rounds": rounds}, runs / f"{name}-policy", resources)
                 policies[name] = {"policy": str(runs / f"{name}-policy")}
         for seed in SEEDS:
             for name, (where, method) in todo.items():
-                judge(changed(where, {**method, **policies.get(name, {})}), runs / f"{name}-s{seed}", seed, shop)
+                judge(changed(where, {**method, **policies.get(name, {})}), runs / f"{name}-s{seed}", seed, resources)
 
 
 def changed(where: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
@@ -96,19 +96,23 @@ def changed(where: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def learn(settings: dict[str, Any], folder: Path, shop: Workshop) -> None:
+def learn(settings: dict[str, Any], folder: Path, resources: Resources) -> None:
     if folder.exists():
-        resume(folder, workshop=shop).close()
+        resume(folder, resources=resources).close()
     else:
-        pretrain({**settings, "seed": 100}, folder=folder, workshop=shop).close()
+        pretrain({**settings, "seed": 100}, folder=folder, resources=resources).close()
     print(folder, flush=True)
 
 
-def judge(settings: dict[str, Any], folder: Path, seed: int, shop: Workshop) -> None:
+def judge(settings: dict[str, Any], folder: Path, seed: int, resources: Resources) -> None:
     method = {**settings["method"], "clock_only": True, "learn": "never"}
     quiet = {"every": 0, "final": False}
     settings = {**settings, "method": method, "evaluation": quiet, "seed": seed, "rounds": JUDGED}
-    with resume(folder, workshop=shop) if folder.exists() else run(settings, folder=folder, workshop=shop) as done:
+    with (
+        resume(folder, resources=resources)
+        if folder.exists()
+        else run(settings, folder=folder, resources=resources) as done
+    ):
         print(folder, done.summary()["clock"], flush=True)
 
 

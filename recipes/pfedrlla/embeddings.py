@@ -16,7 +16,7 @@ from torch import Tensor
 
 import fedtailor
 from fedtailor.agents.embedding import MHAE, Matrices, PCAEmbedding, matrices
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 GROUPS = [[0, 1], [1, 2], [3, 4], [4, 5], [6, 7]]  # the first two share a class, so do the next two

@@ -19,7 +19,7 @@ import fedtailor
 from fedtailor.data import build
 from fedtailor.methods import Decide, Server
 from fedtailor.methods.pfedrlla import HEAD
-from fedtailor.runs import Run, Workshop, resume, run
+from fedtailor.runs import Resources, Run, resume, run
 from fedtailor.views.publishing import took
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -55,17 +55,17 @@ def main(recipe: str, runs: Path) -> None:
         "| form | received | final |",
         "| --- | ---: | ---: |",
     ]
-    with Workshop() as shop:
+    with Resources() as resources:
         for form, method in FORMS.items():
             found: dict[str, list[float]] = {"received": [], "final": []}
             for seed in settings.compare.seeds:
                 name = "-".join([settings.name, "oracle", *form.replace(",", "").split(), f"s{seed}"])
                 one = fedtailor.experiment({**settings.as_dict(), "method": method, "seed": seed})
-                scripts = {} if method.get("prior") else {HEAD: oracle(one)}
+                deciders = {} if method.get("prior") else {HEAD: oracle(one)}
                 if not (runs / name).exists():
-                    run(one, folder=runs / name, workshop=shop, scripts=scripts).close()
+                    run(one, folder=runs / name, resources=resources, deciders=deciders).close()
                 elif not finished(runs / name):
-                    resume(runs / name, workshop=shop, scripts=scripts).close()
+                    resume(runs / name, resources=resources, deciders=deciders).close()
                 with Run(runs / name) as done:
                     for model, values in found.items():
                         values.append(100 * done.last()[model]["accuracy"])

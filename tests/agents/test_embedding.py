@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedtailor.agents import MHAE, Embedding, PCAEmbedding, matrices
-from fedtailor.packing import pack, unpack
-from fedtailor.streams import torch_stream
+from fedtailor.messages.trees import pack, unpack
+from fedtailor.seeding import torch_stream
 
 torch.set_num_threads(1)  # as in a run
 

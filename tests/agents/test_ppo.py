@@ -24,8 +24,8 @@ from fedtailor.agents import (
 )
 from fedtailor.agents.ppo import advantages, clipped, standardised
 from fedtailor.learning.optimisers import Adam
-from fedtailor.packing import pack, unpack
-from fedtailor.streams import torch_stream
+from fedtailor.messages.trees import pack, unpack
+from fedtailor.seeding import torch_stream
 
 torch.set_num_threads(1)  # as in a run
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedtailor.agents import PPO, CategoricalHead, GaussianHead, Head, PPOSettings
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 gymnasium = pytest.importorskip("gymnasium")
 baselines = pytest.importorskip("stable_baselines3")

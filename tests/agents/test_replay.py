@@ -3,8 +3,8 @@
 import torch
 
 from fedtailor.agents import Replay
-from fedtailor.packing import pack, unpack
-from fedtailor.streams import torch_stream
+from fedtailor.messages.trees import pack, unpack
+from fedtailor.seeding import torch_stream
 
 
 def numbers(replay: Replay) -> list[float]:

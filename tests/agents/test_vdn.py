@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fedtailor.agents.vdn import VDN, VDNSettings
-from fedtailor.packing import pack, unpack
-from fedtailor.streams import torch_stream
+from fedtailor.messages.trees import pack, unpack
+from fedtailor.seeding import torch_stream
 
 
 def agent(slots: int = 3, features: int = 1, options: int = 2, **changes: float) -> VDN:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from fedtailor.data import Federation, Samples, Shares
 from fedtailor.engines import Inline, Job
 from fedtailor.learning import TrainingSettings
+from fedtailor.messages.trees import unpack
 from fedtailor.methods import Method
 from fedtailor.models import ModelSettings
-from fedtailor.packing import unpack
-from fedtailor.runs import Watch, experiment
+from fedtailor.runs import Callback, experiment
 from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.store import Store
 
@@ -124,7 +124,7 @@ def play(
     made = experiment({"rounds": rounds, "participation": participation or {}, "devices": devices}).model_copy(
         update={"method": method, "training": training}
     )
-    loop = RoundLoop(made, job, engine, store, Watch())
+    loop = RoundLoop(made, job, engine, store, Callback())
     assert loop.run()
     return Played(loop, store)
 

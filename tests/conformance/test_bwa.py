@@ -15,17 +15,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pytest
 import torch
-from test_feddrl import HERE, Script, W, judged, largest_gap, model_of
+from test_feddrl import HERE, Decider, W, judged, largest_gap, model_of
 from torch import Tensor
 
 import fedtailor
 from fedtailor.agents import PPO, IntegerHead, PPOSettings, SimplexHead
 from fedtailor.data import DataSettings, Federation, build
+from fedtailor.messages.trees import unpack
 from fedtailor.methods import Client, Decide, Method, Payload, Server, find, read_policy
 from fedtailor.methods.bo_bwa import BoBWA
 from fedtailor.methods.bwa import ADJUSTMENT, BWA, Adjusted
-from fedtailor.packing import unpack
-from fedtailor.runs import RoundReport, Watch, pretrain, resume, run
+from fedtailor.runs import Callback, RoundReport, pretrain, resume, run
 from fedtailor.runs.store import Store
 
 SCALAR: dict[str, Any] = {
@@ -50,7 +50,7 @@ def with_method(settings: dict[str, Any], method: str | Method, **changes: Any) 
     return {**settings, "method": {"name": method, **changes}}
 
 
-def always(*actions: Sequence[float]) -> dict[str, Script]:
+def always(*actions: Sequence[float]) -> dict[str, Decider]:
     """These actions, round by round, the last of them for ever; slots without a number get zeros."""
 
     def script(server: Server, question: Decide) -> Tensor:
@@ -71,9 +71,9 @@ def test_hand_bwa(tmp_path: Path) -> None:
     for client 0), which lose 1/8 and 9/8, divergences 1/2 and 3/2; w = 3/2 loses 1/8 and 25/8, pooled 13/8, divergence
     1/2. Round 2: 3/4 and, in two steps, 11/4, 27/8; w = 9/16 + 27/32 = 45/32. All rewards are 0.
     """
-    scripts = always([3, 0.5, 0.5], [2, 0.75, 0.25])
+    deciders = always([3, 0.5, 0.5], [2, 0.75, 0.25])
     settings = with_method(SCALAR, "bwa", hidden=4)
-    with run(settings, folder=tmp_path / "run", federation=two(), scripts=scripts) as done:
+    with run(settings, folder=tmp_path / "run", federation=two(), deciders=deciders) as done:
         assert float(model_of(done)[W]) == pytest.approx(45 / 32, abs=1e-6)
         one, other = done.decisions()
         assert one["observation"].tolist() == [[0, 0, 0, 2.25, 0, 0], [4.5, 0, 0, 2.25, 0, 0]]
@@ -96,8 +96,8 @@ def test_hand_bwa(tmp_path: Path) -> None:
 def test_hand_adaptive_b(tmp_path: Path) -> None:
     """b = 2, then 3; the weights are 1/4 and 3/4: w = (1/2 + 3 * 13/4) / 4 = 41/16, then (41/32 + 3 * 105/32) / 4."""
     settings = with_method(SCALAR, "adaptive-b", hidden=4)
-    scripts: dict[str, Script] = {ADJUSTMENT: lambda server, _: torch.tensor([1.0 + server.round])}
-    with run(settings, folder=tmp_path / "run", federation=two(), scripts=scripts) as done:
+    deciders: dict[str, Decider] = {ADJUSTMENT: lambda server, _: torch.tensor([1.0 + server.round])}
+    with run(settings, folder=tmp_path / "run", federation=two(), deciders=deciders) as done:
         assert float(model_of(done)[W]) == pytest.approx(356 / 128, abs=1e-6)
 
 
@@ -109,8 +109,8 @@ def test_hand_adaptive_aw(tmp_path: Path) -> None:
         def script(server: Server, _question: Decide, share: float = share) -> Tensor:
             return torch.tensor([0.25, 0.75] if server.round == 1 else [share, 1 - share])
 
-        scripts = {ADJUSTMENT: script}
-        with run(settings, folder=tmp_path / str(share), federation=two(), scripts=scripts) as done:
+        deciders = {ADJUSTMENT: script}
+        with run(settings, folder=tmp_path / str(share), federation=two(), deciders=deciders) as done:
             assert float(model_of(done)[W]) == pytest.approx(wanted, abs=1e-6)
 
 
@@ -152,7 +152,7 @@ class Told(BWA):
 )
 def test_the_rewards_by_hand(tmp_path: Path, reward: str, wanted: list[float]) -> None:
     settings = with_method({**SCALAR, "rounds": 4}, Told(hidden=4, reward=reward))  # type: ignore[arg-type]
-    with run(settings, folder=tmp_path / "run", federation=two(), scripts=always([3, 0.5, 0.5])) as done:
+    with run(settings, folder=tmp_path / "run", federation=two(), deciders=always([3, 0.5, 0.5])) as done:
         assert done.rewards()[ADJUSTMENT] == pytest.approx(wanted, abs=1e-6)
         assert [float(row["observation"][0, 4]) for row in done.decisions()] == [0, 0.25, 0.125, 0.1875]
 
@@ -185,7 +185,7 @@ def test_without_validation_data_nothing_is_learned_and_nothing_breaks(tmp_path:
 # Identities
 
 
-def by_size(batch: float | None) -> dict[str, Script]:
+def by_size(batch: float | None) -> dict[str, Decider]:
     def script(server: Server, _question: Decide) -> Tensor:
         sizes = torch.tensor([float(size) for size in server.sizes])
         return torch.cat([torch.tensor([] if batch is None else [batch]), sizes / sizes.sum()])
@@ -197,14 +197,14 @@ def test_one_batch_size_and_weights_by_data_size_are_fedavg(tmp_path: Path) -> N
     uneven = {**DIGITS, "data": {"clients": 4, "samples": 240}, "validation": True}
     seven = {**uneven, "training": {**DIGITS["training"], "batch_size": 7}}
 
-    def model(name: str, settings: Any, scripts: dict[str, Script] | None = None) -> dict[str, Tensor]:
-        with run(settings, folder=tmp_path / name, scripts=scripts) as done:
+    def model(name: str, settings: Any, deciders: dict[str, Decider] | None = None) -> dict[str, Tensor]:
+        with run(settings, folder=tmp_path / name, deciders=deciders) as done:
             return model_of(done)
 
     plain = model("plain", with_method(seven, "fedavg"))
     assert largest_gap(plain, model("bwa", with_method(uneven, "bwa"), by_size(7.0))) < 1e-6
     assert largest_gap(plain, model("other", with_method(uneven, "bwa"), by_size(8.0))) > 1e-3
-    batch: dict[str, Script] = {ADJUSTMENT: lambda *_: torch.tensor([7.0])}
+    batch: dict[str, Decider] = {ADJUSTMENT: lambda *_: torch.tensor([7.0])}
     assert largest_gap(plain, model("b", with_method(uneven, "adaptive-b"), batch)) == 0.0
     assert largest_gap(plain, model("aw", with_method(seven, "adaptive-aw"), by_size(None))) < 1e-6
     assert largest_gap(plain, model("aw10", with_method(uneven, "adaptive-aw"), by_size(None))) > 1e-3
@@ -239,7 +239,7 @@ def test_who_does_not_answer_is_masked_and_the_others_weights_sum_to_one(tmp_pat
     """
     three = judged(([0.0], [4.0], [8.0]), ([0.0], [4.0], [8.0]))
     settings = with_method({**SCALAR, "rounds": 3}, Absent(hidden=4))
-    with run(settings, folder=tmp_path / "run", federation=three, scripts=always([3, 0.5, 0.25, 0.25])) as done:
+    with run(settings, folder=tmp_path / "run", federation=three, deciders=always([3, 0.5, 0.25, 0.25])) as done:
         one, two, three_ = done.decisions()
         assert [row["mask"].tolist() for row in (one, two, three_)] == [[True, True, False], [True] * 3, [True] * 3]
         assert one["observation"][2].tolist() == [0.0] * 6
@@ -273,10 +273,10 @@ def test_below_the_threshold_scores_are_uploaded_and_no_model(
     """From w = 1 with targets 0, 4, 8 the clients come to 1/2, 5/2, 9/2; a model is 4 bytes, the heaviest is sent."""
     three = judged(([0.0], [4.0], [8.0]), ([0.0], [4.0], [8.0]))
     settings = with_method({**SCALAR, "rounds": 2}, "bwa", hidden=4, threshold=threshold)
-    scripts = always([3, 0.7, 0.2, 0.1])
-    with run({**settings, "rounds": 1}, folder=tmp_path / "one", federation=three, scripts=scripts) as done:
+    deciders = always([3, 0.7, 0.2, 0.1])
+    with run({**settings, "rounds": 1}, folder=tmp_path / "one", federation=three, deciders=deciders) as done:
         assert float(model_of(done)[W]) == pytest.approx(wanted, abs=1e-6)
-    with run(settings, folder=tmp_path / "two", federation=three, scripts=scripts) as done:
+    with run(settings, folder=tmp_path / "two", federation=three, deciders=deciders) as done:
         assert done.rounds()[1]["bytes_up"] == 3 * (24 + 24) + 4 * uploads
         assert (done.decisions()[1]["observation"][:, 2]).tolist() == [0.5, 1.5, 3.5]  # of all of them
 
@@ -440,7 +440,7 @@ def test_settings_that_decide_nothing_are_said_to_be_inert() -> None:
 # Exactness
 
 
-class Stop(Watch):
+class Stop(Callback):
     def __init__(self, *rounds: int) -> None:
         self.rounds = rounds
 
@@ -466,10 +466,10 @@ def test_pre_training_goes_on_exactly_where_it_stopped(
     settings["participation"] = {"dropout": 0.2}
     pretrain(settings, folder=tmp_path / "one").close()
     with pytest.raises(KeyboardInterrupt):
-        pretrain(settings, folder=tmp_path / "two", watch=Stop(*stops))
+        pretrain(settings, folder=tmp_path / "two", callbacks=Stop(*stops))
     for _ in stops[1:]:
         with pytest.raises(KeyboardInterrupt):
-            resume(tmp_path / "two", watch=Stop(*stops))
+            resume(tmp_path / "two", callbacks=Stop(*stops))
     resume(tmp_path / "two").close()
     assert (tmp_path / "one/policy.safetensors").read_bytes() == (tmp_path / "two/policy.safetensors").read_bytes()
     with Store(tmp_path / "one") as one, Store(tmp_path / "two") as other:
@@ -486,7 +486,7 @@ def test_pre_training_can_go_on_for_longer_than_it_was_meant_to(tmp_path: Path) 
     with pytest.raises(fedtailor.UserError, match="3 episodes: it can have more, not 2"):
         resume(tmp_path / "two", episodes=2)
     with pytest.raises(KeyboardInterrupt):
-        resume(tmp_path / "two", episodes=5, watch=Stop(7))
+        resume(tmp_path / "two", episodes=5, callbacks=Stop(7))
     with resume(tmp_path / "two") as done:  # the number is kept
         assert done.finished
         assert len(done.decisions()) == 10

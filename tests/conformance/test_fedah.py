@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import fedtailor
 from fedtailor.engines import Result
 from fedtailor.learning import FeatureCache, loop
+from fedtailor.messages.trees import unpack
 from fedtailor.methods import Client, Payload, find
 from fedtailor.models import ModelSettings, Network
-from fedtailor.packing import unpack
 
 TWO_LAYERS = ModelSettings(name="mlp", head="linear", arguments={"hidden": [16, 16]})
 NORMALISED_HEAD = ModelSettings(name="problem:Normalised", head=("1", "5"))  # batch normalisation and linear layer

@@ -32,7 +32,7 @@ from fedtailor.methods.clustering import choose, cut, similarity, ward
 from fedtailor.methods.fedalp import FedALP
 from fedtailor.models import ModelSettings
 from fedtailor.models import build as build_network
-from fedtailor.runs import Interrupted, RoundReport, Watch
+from fedtailor.runs import Callback, Interrupted, RoundReport
 from fedtailor.runs.store import Store
 from fedtailor.weights import Weights, mean
 
@@ -471,7 +471,7 @@ def test_running_statistics_are_averaged_and_fused_with_their_layer_but_weigh_no
 # Storing
 
 
-class StopAt(Watch):
+class StopAt(Callback):
     """Presses Ctrl-C during a round."""
 
     def __init__(self, round: int) -> None:
@@ -505,7 +505,7 @@ def everything(folder: Path) -> dict[str, Any]:
 def test_interrupted_around_the_clustering_and_resumed_is_the_same_to_the_bit(round: int, tmp_path: Path) -> None:
     fedtailor.run(EXACT, folder=tmp_path / "whole").close()
     with pytest.raises(Interrupted):
-        fedtailor.run(EXACT, folder=tmp_path / "run", watch=StopAt(round))
+        fedtailor.run(EXACT, folder=tmp_path / "run", callbacks=StopAt(round))
     with fedtailor.Run(tmp_path / "run") as run:
         assert ("groups" in run.server_state()) == (round >= 3)
     fedtailor.resume(tmp_path / "run").close()

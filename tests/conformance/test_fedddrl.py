@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedtailor.methods import Decide, Server, read_policy
 from fedtailor.methods.fedddrl import EPOCHS, STOP
-from fedtailor.runs import RoundReport, Watch, pretrain, resume, run
+from fedtailor.runs import Callback, RoundReport, pretrain, resume, run
 
 W = "0.weight"
 SCALAR: dict[str, Any] = {
@@ -53,7 +53,7 @@ def test_hand_fedddrl(tmp_path: Path) -> None:
     -0.2 * 6 / 6 - 0.1 / 2. A regression has no accuracy to gain.
     """
     federation = judged(([0.0], [4.0, 4.0, 4.0]), ([1.0], [4.0]))
-    with run(SCALAR, folder=tmp_path / "run", federation=federation, scripts={STOP: stops, EPOCHS: numbers}) as done:
+    with run(SCALAR, folder=tmp_path / "run", federation=federation, deciders={STOP: stops, EPOCHS: numbers}) as done:
         assert float(done.server_state()["model"][W]) == pytest.approx(3.4765625, abs=1e-6)
         assert done.rewards() == {name: pytest.approx([-0.2, -0.25]) for name in (STOP, EPOCHS)}
         assert [row["loss"] for row in done.scores("received", 2)] == pytest.approx([0.5 * 0.09375**2] * 2, abs=1e-6)
@@ -74,7 +74,7 @@ def test_a_stopped_client_uploads_nothing_and_takes_no_more_time(tmp_path: Path)
     def stop(_server: Server, question: Decide) -> Tensor:
         return torch.tensor([0.0, 1.0, 1.0, 0.0, 0.0, 0.0])
 
-    with run(DIGITS, folder=tmp_path / "run", scripts={STOP: stop}) as done:
+    with run(DIGITS, folder=tmp_path / "run", deciders={STOP: stop}) as done:
         tasks = [row for row in done.tasks() if row["round"] == 1]
         uploads = {row["client"]: row["bytes_up"] for row in tasks}
         assert uploads[1] == uploads[2] == 32 + 16
@@ -83,7 +83,7 @@ def test_a_stopped_client_uploads_nothing_and_takes_no_more_time(tmp_path: Path)
 
 
 def test_when_all_are_to_stop_the_fastest_goes_on(tmp_path: Path) -> None:
-    with run(DIGITS, folder=tmp_path / "run", scripts={STOP: lambda _s, _q: torch.ones(6)}) as done:
+    with run(DIGITS, folder=tmp_path / "run", deciders={STOP: lambda _s, _q: torch.ones(6)}) as done:
         for row in done.rounds():
             times = {t["client"]: t["compute"] for t in done.times() if t["round"] == row["round"]}
             heavy = [t["client"] for t in done.tasks() if t["round"] == row["round"] and t["bytes_up"] > 2000]
@@ -143,14 +143,14 @@ def test_every_setting_matters(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_goes_on_exactly(tmp_path: Path) -> None:
-    class Stop(Watch):
+    class Stop(Callback):
         def round_done(self, report: RoundReport) -> None:
             if report.round == 2:
                 raise KeyboardInterrupt
 
     one = run(DIGITS, folder=tmp_path / "one")
     with pytest.raises(KeyboardInterrupt):
-        run(DIGITS, folder=tmp_path / "two", watch=Stop())
+        run(DIGITS, folder=tmp_path / "two", callbacks=Stop())
     two = resume(tmp_path / "two")
     assert [row["loss"] for row in one.scores("final")] == [row["loss"] for row in two.scores("final")]
     assert one.rewards() == two.rewards()

@@ -19,12 +19,12 @@ from torch import Tensor
 
 import fedtailor
 from fedtailor.data import Federation, Samples, Shares
+from fedtailor.messages.trees import unpack
 from fedtailor.methods import Client, Decide, Payload, Server, find
 from fedtailor.methods.feddrl import FedDRL, MeanDeviation
-from fedtailor.packing import unpack
-from fedtailor.runs import Interrupted, RoundReport, Watch
+from fedtailor.runs import Callback, Interrupted, RoundReport
 from fedtailor.runs.store import Store
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 HERE = ([0.0], [4.0, 4.0, 4.0])
 W = "0.weight"
@@ -53,10 +53,10 @@ def judged(train: Sequence[Sequence[float]], val: Sequence[Sequence[float]], tes
     return Federation(samples, shares(0), shares(1), shares(2))
 
 
-Script = Callable[[Server, Decide], Tensor]
+Decider = Callable[[Server, Decide], Tensor]
 
 
-def always(factors: Callable[[Server], Sequence[float]]) -> dict[str, Script]:
+def always(factors: Callable[[Server], Sequence[float]]) -> dict[str, Decider]:
     """A script that gives the clients that answered these impact factors: means log(alpha), deviations 0."""
 
     def script(server: Server, question: Decide) -> Tensor:
@@ -95,9 +95,9 @@ def test_hand_feddrl(tmp_path: Path) -> None:
     25/32. w = 5/4 loses 1/32 and 121/32: reward -(61/32) - 120/32 = -5.65625.
     The replay holds round 1 with round 2's state as the next; round 2 waits for its next state.
     """
-    scripts = always(lambda server: [0.5, 0.5] if server.round == 1 else [0.75, 0.25])
+    deciders = always(lambda server: [0.5, 0.5] if server.round == 1 else [0.75, 0.25])
     with fedtailor.run(
-        SCALAR, folder=tmp_path / "run", federation=judged(HERE, ([1.0], [4.0])), scripts=scripts
+        SCALAR, folder=tmp_path / "run", federation=judged(HERE, ([1.0], [4.0])), deciders=deciders
     ) as run:
         one, two = run.decisions()
         states = [
@@ -160,8 +160,8 @@ def test_impact_factors_in_proportion_to_the_data_are_fedavg(tmp_path: Path) -> 
     equal = always(lambda server: [1.0] * server.clients)
     with (
         fedtailor.run({**DIGITS, "method": {"name": "fedavg"}}, folder=tmp_path / "1") as fedavg,
-        fedtailor.run(DIGITS, folder=tmp_path / "2", scripts=by_size) as same,
-        fedtailor.run(DIGITS, folder=tmp_path / "3", scripts=equal) as other,
+        fedtailor.run(DIGITS, folder=tmp_path / "2", deciders=by_size) as same,
+        fedtailor.run(DIGITS, folder=tmp_path / "3", deciders=equal) as other,
     ):
         assert largest_gap(model_of(fedavg), model_of(same)) < 1e-5
         assert largest_gap(model_of(fedavg), model_of(other)) > 1e-3
@@ -275,7 +275,7 @@ def test_test_targets_do_not_influence_the_policy_but_validation_targets_do(tmp_
     assert not torch.equal(weights["agent"], other["agent"])
 
 
-class StopAt(Watch):
+class StopAt(Callback):
     """Presses Ctrl-C during a round."""
 
     def __init__(self, round: int) -> None:
@@ -317,7 +317,7 @@ def test_interrupted_and_resumed_is_the_same_to_the_bit_replay_included(
 ) -> None:
     """The replay holds three transitions, so it wraps around within the run."""
     with pytest.raises(Interrupted):
-        fedtailor.run(EXACT, folder=tmp_path / "run", watch=StopAt(round))
+        fedtailor.run(EXACT, folder=tmp_path / "run", callbacks=StopAt(round))
     with fedtailor.Run(tmp_path / "run") as run:
         assert run.rounds_done == round
         kept = agent_of(run)

@@ -20,10 +20,10 @@ from fedtailor.methods.allocation import best_epochs, best_sizes, divide, even_s
 from fedtailor.methods.distillation import distilled, divergence
 from fedtailor.methods.hapfl import HAPFL, INTENSITY, SIZE, aggregation_weights, label_entropy
 from fedtailor.runs import (
+    Callback,
+    Resources,
     RoundReport,
     Run,
-    Watch,
-    Workshop,
     export_client,
     export_global,
     load_model,
@@ -83,9 +83,9 @@ def test_hand_hapfl(tmp_path: Path) -> None:
     v = 1.9290625, 2.3490625, 2.7114765625 and w = 1.9484375, 2.456484375, 2.8155078125. Means 1.92026953 and
     1.88197266; the second size stays 0.485. Training takes 6 and 54: reward (6 - 54) / 6, the unit being 2 epochs of 3.
     """
-    scripts = {SIZE: sized, INTENSITY: paced}
+    deciders = {SIZE: sized, INTENSITY: paced}
     federation = targets([0.0], [4.0, 4.0, 4.0])
-    with run(SCALAR, folder=tmp_path / "run", federation=federation, scripts=scripts) as done:
+    with run(SCALAR, folder=tmp_path / "run", federation=federation, deciders=deciders) as done:
         state = done.server_state()
         assert float(state["model"][W]) == pytest.approx(1.88197265625, abs=1e-6)
         sizes = {name: float(weights[W]) for name, weights in state["sizes"].items()}
@@ -399,16 +399,16 @@ def test_a_late_client_is_left_out_and_stays_as_it_was(tmp_path: Path) -> None:
 
 
 def test_without_devices_it_warns_and_runs(tmp_path: Path) -> None:
-    class Listen(Watch):
+    class Listen(Callback):
         heard: list[str] = []
 
         def warning(self, sentence: str) -> None:
             self.heard.append(sentence)
 
     settings = {**DIGITS, "rounds": 1, "devices": None}
-    run(settings, folder=tmp_path / "one", watch=Listen()).close()
+    run(settings, folder=tmp_path / "one", callbacks=Listen()).close()
     assert [said for said in Listen.heard if "[devices]" in said]
-    run(changed(settings, sizes=[]), folder=tmp_path / "two", watch=Listen()).close()
+    run(changed(settings, sizes=[]), folder=tmp_path / "two", callbacks=Listen()).close()
     assert [said for said in Listen.heard if "one size" in said]
 
 
@@ -459,22 +459,24 @@ def test_models_of_every_size_are_measured_and_exported(whole: Path, tmp_path: P
 
 
 def test_worker_processes_give_the_same_models_to_the_bit(whole: Path, tmp_path: Path) -> None:
-    with Workshop(engine=Processes(2)) as shop:
-        run(changed(DIGITS, sizes=["small", "large"], by="search"), folder=tmp_path / "run", workshop=shop).close()
+    with Resources(engine=Processes(2)) as resources:
+        run(
+            changed(DIGITS, sizes=["small", "large"], by="search"), folder=tmp_path / "run", resources=resources
+        ).close()
     assert_same(whole, tmp_path / "run")
 
 
 def test_an_interrupted_run_goes_on_exactly(tmp_path: Path) -> None:
     settings = {**changed(DIGITS, buffer=2), "rounds": 4}
 
-    class Stop(Watch):
+    class Stop(Callback):
         def round_done(self, report: RoundReport) -> None:
             if report.round == 3:
                 raise KeyboardInterrupt
 
     run(settings, folder=tmp_path / "one").close()
     with pytest.raises(KeyboardInterrupt):
-        run(settings, folder=tmp_path / "two", watch=Stop())
+        run(settings, folder=tmp_path / "two", callbacks=Stop())
     resume(tmp_path / "two").close()
     assert_same(tmp_path / "one", tmp_path / "two")
 

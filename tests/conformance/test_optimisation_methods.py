@@ -17,9 +17,9 @@ from problem import equal, play, targets
 import fedtailor
 from fedtailor.learning import Batch, descend, loop
 from fedtailor.learning.settings import Exponential
+from fedtailor.messages.trees import unpack
 from fedtailor.methods import Client, Method, Payload, Replies, Server, find
-from fedtailor.packing import unpack
-from fedtailor.runs import Watch
+from fedtailor.runs import Callback
 from fedtailor.runs.store import Store
 
 HERE = ([0.0], [4.0, 4.0, 4.0])
@@ -645,7 +645,7 @@ def test_settings_that_switch_a_method_off_are_said_and_change_the_numbers(
     assert any(abs(on.personal(c, W) - without.personal(c, W)) > 1e-4 for c in (0, 1))
 
 
-class Told(Watch):
+class Told(Callback):
     def __init__(self) -> None:
         self.warnings: list[str] = []
 
@@ -671,7 +671,7 @@ def test_training_settings_that_break_a_method_are_said(
 ) -> None:
     told = Told()
     settings = {**DIGITS, "rounds": 1, "method": method, "training": {"lr": 0.01, "epochs": 1, **training}}
-    fedtailor.run(settings, folder=tmp_path / "run", watch=told).close()
+    fedtailor.run(settings, folder=tmp_path / "run", callbacks=told).close()
     assert [word in sentence for sentence in told.warnings] == ([True] if word else [])
 
 

@@ -22,14 +22,14 @@ from fedtailor.data import DataSettings, Federation, Samples, Shares, build
 from fedtailor.engines import Job, Result, Task
 from fedtailor.engines.worker import Worker
 from fedtailor.learning import TrainingSettings
+from fedtailor.messages.trees import unpack
 from fedtailor.methods import Memory, Method, Moment, Payload, Replies, Server, find
 from fedtailor.methods.fedpac import _centroids, combinations
 from fedtailor.methods.fedphp import discrepancy
 from fedtailor.methods.simplex import smallest
 from fedtailor.models import Inputs, ModelSettings, Network
 from fedtailor.models import build as build_network
-from fedtailor.packing import unpack
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 HERE = ([0.0], [4.0, 4.0, 4.0])
 W = "0.weight"

@@ -23,9 +23,9 @@ from fedtailor.data import Federation
 from fedtailor.errors import UserError
 from fedtailor.learning import TrainingSettings
 from fedtailor.learning.tensors import inputs_of, tensors
+from fedtailor.messages.trees import pack, unpack
 from fedtailor.methods import Client, Memory, Method, Moment, Payload, Payloads, Replies, Server, find
 from fedtailor.models import ModelSettings, build
-from fedtailor.packing import pack, unpack
 from fedtailor.weights import Weights
 
 HERE = ([0.0], [4.0, 4.0, 4.0])

@@ -20,10 +20,10 @@ from torch import Tensor
 import fedtailor
 from fedtailor.agents import DDPG, DDPGSettings, Simplex
 from fedtailor.data import build
+from fedtailor.messages.trees import unpack
 from fedtailor.methods import Decide, Payload, Replies, Reward, Server, read_policy
 from fedtailor.methods.pfedrlla import HEAD, PFedRLLA, similarity
-from fedtailor.packing import unpack
-from fedtailor.runs import RoundReport, Watch, pretrain, resume, run
+from fedtailor.runs import Callback, RoundReport, pretrain, resume, run
 from fedtailor.runs.store import Store
 from fedtailor.views.drawings.pfedrlla import mean_weights
 
@@ -70,7 +70,7 @@ def test_hand_pfedrlla(tmp_path: Path) -> None:
     -2 / 8 and -1 in both rounds.
     """
     federation = judged(TWO, ([1.0], [4.0]))
-    with run(PRODUCT, folder=tmp_path / "run", federation=federation, scripts={HEAD: scripted}) as done:
+    with run(PRODUCT, folder=tmp_path / "run", federation=federation, deciders={HEAD: scripted}) as done:
         found = [unpack(done._store.state("client", k))["state"]["model"] for k in (0, 1)]
         assert [float(w[B]) for w in found] == pytest.approx([0.91552819, 1.60996941], abs=1e-6)
         assert [float(w[H]) for w in found] == pytest.approx([1.45429395, 2.10329772], abs=1e-6)
@@ -117,7 +117,7 @@ def test_hand_pfedrlla_that_aggregates_after_the_training(
 
     federation = judged(TWO, ([1.0], [4.0]), test=2.0)
     settings = {**changed(PRODUCT, mixes="after", **changes), "rounds": 1, "evaluation": {"models": ["held"]}}
-    with run(settings, folder=tmp_path / "run", federation=federation, scripts={HEAD: late}) as done:
+    with run(settings, folder=tmp_path / "run", federation=federation, deciders={HEAD: late}) as done:
         found = [unpack(done._store.state("client", k))["state"]["model"] for k in (0, 1)]
         assert [float(w[B]) for w in found] == pytest.approx([0.6708, 1.5108], abs=1e-6)
         assert [float(w[H]) for w in found] == pytest.approx([1.7976, 2.2776], abs=1e-6)
@@ -164,9 +164,9 @@ def test_a_client_without_any_weight_keeps_the_model_after_training(tmp_path: Pa
 
     late = changed(DIGITS, mixes="after", body="agent", gamma=0.0)
     losses = []
-    for changes, scripts in (({}, {HEAD: others}), ({"body": "none", "head": "none"}, {})):
+    for changes, deciders in (({}, {HEAD: others}), ({"body": "none", "head": "none"}, {})):
         settings = {**changed(late, **changes), "evaluation": {"models": ["held"]}}
-        with run(settings, folder=tmp_path / str(len(losses)), scripts=scripts) as done:
+        with run(settings, folder=tmp_path / str(len(losses)), deciders=deciders) as done:
             losses.append([row["loss"] for row in done.scores("held", 3)])
     assert losses[0] == losses[1]
 
@@ -196,7 +196,7 @@ def test_the_reward_after_the_training_is_the_accuracy_with_the_mix_minus_that_w
     for rule in ("agent", "none"):
         late = {"mixes": "after", "b1": 0, "b3": 0, "body": rule, "head": rule}
         one = {**changed(DIGITS, **late), "model": {"name": "mlp"}, "evaluation": {"models": ["held"]}}
-        with run(one, folder=tmp_path / rule, federation=federation, scripts={HEAD: half}) as done:
+        with run(one, folder=tmp_path / rule, federation=federation, deciders={HEAD: half}) as done:
             held[rule] = {row["client"]: row["accuracy"] for row in done.scores("held", 3)}
             decided = [row for row in done.decisions() if row["round"] == 3]
         if rule == "agent":
@@ -214,7 +214,7 @@ def test_the_drawn_weights_of_both_own_models_are_added(tmp_path: Path) -> None:
         return question.mask.float() / question.mask.sum()
 
     settings = {**changed(DIGITS, mixes="after", body="agent"), "participation": {"ratio": 1.0}}
-    with run(settings, folder=tmp_path / "run", scripts={HEAD: equal}) as done:
+    with run(settings, folder=tmp_path / "run", deciders={HEAD: equal}) as done:
         weights = mean_weights(done)
     assert weights.diagonal().tolist() == pytest.approx([2 / 9] * 8)
     assert weights.sum(1).tolist() == pytest.approx([1.0] * 8)
@@ -305,7 +305,7 @@ def test_ones_own_model_alone_after_the_training_is_fedavgs_local_model(tmp_path
     late = {"name": "pfedrlla", "mixes": "after", "body": "agent", "initial": False}
     deep = {**DIGITS, "model": {"name": "mlp"}}
     with (
-        run({**deep, "method": late}, folder=tmp_path / "one", scripts={HEAD: own}) as one,
+        run({**deep, "method": late}, folder=tmp_path / "one", deciders={HEAD: own}) as one,
         run({**deep, "method": {"name": "fedavg"}}, folder=tmp_path / "two") as two,
     ):
         wanted = {row["client"]: row["loss"] for row in two.scores("held", 3)}
@@ -444,17 +444,17 @@ def test_the_policy_that_acts_is_the_one_that_was_trained(tmp_path: Path) -> Non
 def test_pre_training_goes_on_exactly_where_it_stopped(tmp_path: Path) -> None:
     settings = {**changed(DIGITS, updates=3), "pretrain": {"episodes": 3}}
 
-    class Stop(Watch):
+    class Stop(Callback):
         def round_done(self, report: RoundReport) -> None:
             if report.round in (2, 3, 7):  # inside an episode, at its end, and inside the last
                 raise KeyboardInterrupt
 
     pretrain(settings, folder=tmp_path / "one").close()
     with pytest.raises(KeyboardInterrupt):
-        pretrain(settings, folder=tmp_path / "two", watch=Stop())
+        pretrain(settings, folder=tmp_path / "two", callbacks=Stop())
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            resume(tmp_path / "two", watch=Stop())
+            resume(tmp_path / "two", callbacks=Stop())
     resume(tmp_path / "two").close()
     for name in ("policy.safetensors",):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

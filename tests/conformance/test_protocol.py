@@ -13,9 +13,9 @@ from fedtailor.data import DataSettings, build
 from fedtailor.engines import Job, Task, relative
 from fedtailor.engines.worker import Worker
 from fedtailor.learning import TrainingSettings
+from fedtailor.messages.trees import unpack
 from fedtailor.methods import Client, Memory, Method, Moment, Payload, Server, catalogue
 from fedtailor.models import ModelSettings
-from fedtailor.packing import unpack
 
 METHODS = sorted(catalogue())
 

@@ -14,7 +14,7 @@ from fedtailor.data import partitions as kinds
 from fedtailor.data.picture import draw, label_counts, summary, table
 from fedtailor.data.splits import carve, official_tests
 from fedtailor.errors import UserError
-from fedtailor.streams import numpy_stream
+from fedtailor.seeding import numpy_stream
 
 KINDS: list[Any] = [
     "iid",

@@ -11,7 +11,7 @@ from fedtailor import Ask, Method, Payload, UserError
 from fedtailor.devices import Devices, virtual_clock
 from fedtailor.methods import Client, Moment, Replies, Server, find
 from fedtailor.models import TRAINING, count_flops
-from fedtailor.runs import RoundReport, Run, Watch
+from fedtailor.runs import Callback, RoundReport, Run
 from fedtailor.runs.store import Store
 
 CLIENTS = 6
@@ -164,7 +164,7 @@ def test_times_follow_the_seed(tmp_path: Path) -> None:
 # Late, failed, not there
 
 
-class Snapshots(Watch):
+class Snapshots(Callback):
     """Every client's stored state after every round."""
 
     def __init__(self, folder: Path) -> None:
@@ -182,8 +182,8 @@ def test_a_late_client_is_as_it_was_before_the_round(method: str, tmp_path: Path
     """Noise makes clients late now and then; round by round, only those that were in time have changed."""
     made = fedtailor.experiment({**SETTINGS, "rounds": 8, "method": {"name": method}})
     made = made.model_copy(update={"devices": Devices(speed=0.01, latency=0, noise=0.6, deadline=0.8)})
-    watch = Snapshots(tmp_path / "run")
-    with fedtailor.run(made, folder=tmp_path / "run", watch=watch) as done:
+    callbacks = Snapshots(tmp_path / "run")
+    with fedtailor.run(made, folder=tmp_path / "run", callbacks=callbacks) as done:
         late = {(e["round"], e["client"]) for e in done.events() if e["detail"].startswith("late: ")}
         over = {(row["round"], row["client"]) for row in done.times() if row["compute"] + row["transfer"] > 0.8}
         assert late == over
@@ -191,7 +191,7 @@ def test_a_late_client_is_as_it_was_before_the_round(method: str, tmp_path: Path
         clock = {row["round"]: row for row in done.clock()}
         assert all("deadline 0.8 s" in event["detail"] for event in done.events())
     kept = 0
-    for round, (before, after) in enumerate(pairwise(watch.after), start=1):
+    for round, (before, after) in enumerate(pairwise(callbacks.after), start=1):
         for client in range(CLIENTS):
             if (round, client) in late:
                 assert before.get(client) == after.get(client)
@@ -282,7 +282,7 @@ class Assessing(Method):
 
 
 def test_a_method_learns_the_times_of_its_clients_and_they_are_part_of_the_round(tmp_path: Path) -> None:
-    from fedtailor.packing import unpack
+    from fedtailor.messages.trees import unpack
 
     evaluated = {"every": 1, "final": True}
     with run(tmp_path / "run", Assessing(), {"deadline": 1e6}, evaluation=evaluated) as done:
@@ -346,7 +346,7 @@ def test_a_client_that_trained_too_long_forgets_that_it_was_asked(tmp_path: Path
 def test_a_run_stopped_at_any_round_goes_on_with_the_same_times(tmp_path: Path) -> None:
     devices = {"deadline": 0.25, "failure": 0.2, "availability": {"kind": "daily", "day": 2.0, "share": 0.6}}
 
-    class Stop(Watch):
+    class Stop(Callback):
         def round_done(self, report: RoundReport) -> None:
             if report.round == 3:
                 raise KeyboardInterrupt
@@ -354,7 +354,7 @@ def test_a_run_stopped_at_any_round_goes_on_with_the_same_times(tmp_path: Path) 
     run(tmp_path / "whole", devices=devices, rounds=6).close()
     made = fedtailor.experiment({**SETTINGS, "rounds": 6, "devices": devices})
     with pytest.raises(KeyboardInterrupt):
-        fedtailor.run(made, folder=tmp_path / "cut", watch=Stop())
+        fedtailor.run(made, folder=tmp_path / "cut", callbacks=Stop())
     fedtailor.resume(tmp_path / "cut").close()
     with Run(tmp_path / "whole") as one, Run(tmp_path / "cut") as other:
         assert one.times() == other.times()

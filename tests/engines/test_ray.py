@@ -25,7 +25,7 @@ from fedtailor.errors import UserError
 from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Moment, Payload, find
 from fedtailor.models import ModelSettings
-from fedtailor.runs import Watch, Workshop
+from fedtailor.runs import Callback, Resources
 from fedtailor.runs.store import Store
 
 # Ray leaves files and processes of its own to the garbage collector.
@@ -44,7 +44,7 @@ def test_opening_ray_leaves_the_signals_alone(engine: ray_engine.Ray) -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def recorded(method: str, folder: Path, engine: Engine, watch: Watch | None = None, **training: Any) -> Any:
+def recorded(method: str, folder: Path, engine: Engine, callbacks: Callback | None = None, **training: Any) -> Any:
     """All that a run of two rounds with four clients has learned and measured."""
     settings = {
         "rounds": 2,
@@ -52,7 +52,7 @@ def recorded(method: str, folder: Path, engine: Engine, watch: Watch | None = No
         "data": {"clients": 4, "samples": 300},
         "training": {"momentum": 0.5, **training},
     }
-    fedtailor.run(settings, folder=folder, watch=watch, workshop=Workshop(engine=engine)).close()
+    fedtailor.run(settings, folder=folder, callbacks=callbacks, resources=Resources(engine=engine)).close()
     tables = {"state": "scope, key", "metrics": "round, model", "scores": "round, model, client"}
     with Store(folder) as store:
         return {name: store.rows(f"SELECT * FROM {name} ORDER BY {order}") for name, order in tables.items()}
@@ -66,7 +66,7 @@ def test_ray_and_inline_agree_to_the_bit(method: str, engine: ray_engine.Ray, tm
     assert expected["scores"]
 
 
-class Killer(Watch):
+class Killer(Callback):
     """Kills a worker, rather one that is at work, when the first task of a run is done."""
 
     def __init__(self, engine: ray_engine.Ray) -> None:
@@ -134,7 +134,7 @@ def test_a_task_that_keeps_killing_its_worker_ends_the_run_with_a_sentence(
 
 
 def test_a_method_that_workers_cannot_find_is_refused(engine: ray_engine.Ray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedtailor.engines.wire.spec", lambda _method: "nowhere:Nobody")
+    monkeypatch.setattr("fedtailor.engines.codec.spec", lambda _method: "nowhere:Nobody")
     with pytest.raises(UserError, match="nowhere"):
         engine.start(job())
 

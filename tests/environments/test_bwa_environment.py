@@ -83,9 +83,9 @@ def test_a_step_does_what_the_method_does(tmp_path: Path, environment: BatchAndW
     environment.reset(seed=3)
     rewards = [float(environment.step(action)[1]) for action in actions]
     queue = iter(actions)
-    scripts = {ADJUSTMENT: lambda _server, question: environment.chosen(question, next(queue))}
+    deciders = {ADJUSTMENT: lambda _server, question: environment.chosen(question, next(queue))}
     settings = environment.settings.model_copy(update={"seed": 3})
-    with fedtailor.run(settings, folder=tmp_path / "run", scripts=scripts) as done:
+    with fedtailor.run(settings, folder=tmp_path / "run", deciders=deciders) as done:
         assert done.rewards()[ADJUSTMENT] == rewards
         assert done.server_state()["agent"]["steps"] == 0  # who decides here learns elsewhere
 

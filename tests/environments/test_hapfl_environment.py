@@ -62,9 +62,9 @@ def test_a_step_does_what_the_method_does(kind: type[Allocation], tmp_path: Any)
         if place < 2:
             made.reset()
     queue = iter(actions)
-    scripts = {made.decision: lambda _server, question: made.chosen(question, next(queue))}
+    deciders = {made.decision: lambda _server, question: made.chosen(question, next(queue))}
     settings = made.settings.model_copy(update={"seed": 3})
-    with fedtailor.run(settings, folder=tmp_path / "run", scripts=scripts) as run:
+    with fedtailor.run(settings, folder=tmp_path / "run", deciders=deciders) as run:
         assert run.rewards()[made.decision] == rewards
         assert len(set(rewards)) == 3
         assert sum(task["steps"] for task in run.tasks()) == 0  # nothing was trained

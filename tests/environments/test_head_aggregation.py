@@ -74,8 +74,8 @@ def test_a_step_does_what_the_method_does(tmp_path: Any, environment: HeadAggreg
         if len(rewards) < len(actions):
             environment.reset()
     queue = iter(actions)
-    scripts = {HEAD: lambda _server, question: environment.chosen(question, next(queue))}
-    with fedtailor.run(settings, folder=tmp_path / "run", scripts=scripts) as run:
+    deciders = {HEAD: lambda _server, question: environment.chosen(question, next(queue))}
+    with fedtailor.run(settings, folder=tmp_path / "run", deciders=deciders) as run:
         assert run.rewards()[HEAD] == rewards
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fedtailor
-from fedtailor.runs import Watch
+from fedtailor.runs import Callback
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Tasks
 
@@ -38,7 +38,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-class Going(Watch):
+class Going(Callback):
     def begin(self, name: str, rounds: int, done: int) -> None:
         print("going", flush=True)
 
@@ -68,10 +68,10 @@ def main(folder: Path, engine: str, count: int, change: str = "") -> None:
         die_at(count)
     where = {"kind": engine, **({"workers": 2} if engine == "processes" else {})}
     if folder.exists():
-        fedtailor.resume(folder, engine=where, watch=Going()).close()
+        fedtailor.resume(folder, engine=where, callbacks=Going()).close()
     else:
         values = {**EXPERIMENT, **CHANGES[change], "engine": where}
-        fedtailor.run(values, folder=folder, watch=Going()).close()
+        fedtailor.run(values, folder=folder, callbacks=Going()).close()
 
 
 if __name__ == "__main__":

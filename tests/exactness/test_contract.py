@@ -13,8 +13,8 @@ from fingerprint import assert_same, fingerprint
 
 import fedtailor
 from fedtailor.engines import Inline, Processes
-from fedtailor.packing import unpack
-from fedtailor.runs import Interrupted, RoundReport, Watch, Workshop
+from fedtailor.messages.trees import unpack
+from fedtailor.runs import Callback, Interrupted, Resources, RoundReport
 
 SETTINGS: dict[str, Any] = {
     "rounds": 6,
@@ -33,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class StopAt(Watch):
+class StopAt(Callback):
     """Presses Ctrl-C during a round."""
 
     def __init__(self, round: int) -> None:
@@ -47,7 +47,7 @@ class StopAt(Watch):
 @pytest.mark.parametrize("round", [1, 3, 5])
 def test_interrupted_and_resumed_is_the_same_to_the_bit(round: int, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        fedtailor.run(SETTINGS, folder=tmp_path / "run", watch=StopAt(round))
+        fedtailor.run(SETTINGS, folder=tmp_path / "run", callbacks=StopAt(round))
     with fedtailor.Run(tmp_path / "run") as run:
         assert run.rounds_done == round
         assert not run.finished
@@ -56,8 +56,8 @@ def test_interrupted_and_resumed_is_the_same_to_the_bit(round: int, whole: Path,
 
 
 def test_worker_processes_give_the_same_to_the_bit(whole: Path, tmp_path: Path) -> None:
-    with Workshop(engine=Processes(2)) as shop:
-        fedtailor.run(SETTINGS, folder=tmp_path / "run", workshop=shop).close()
+    with Resources(engine=Processes(2)) as resources:
+        fedtailor.run(SETTINGS, folder=tmp_path / "run", resources=resources).close()
     assert_same(whole, tmp_path / "run")
 
 
@@ -70,8 +70,8 @@ def test_decisions_are_recorded_with_their_rewards(whole: Path) -> None:
 
 
 def test_a_script_can_decide_instead_of_the_agent(whole: Path, tmp_path: Path) -> None:
-    scripts = {"amount": lambda server, question: torch.tensor([0.0])}
-    with fedtailor.run(SETTINGS, folder=tmp_path / "run", scripts=scripts) as run:
+    deciders = {"amount": lambda server, question: torch.tensor([0.0])}
+    with fedtailor.run(SETTINGS, folder=tmp_path / "run", deciders=deciders) as run:
         assert {float(decision["action"]) for decision in run.decisions()} == {0.0}
     assert fingerprint(whole)["state"] != fingerprint(tmp_path / "run")["state"]
 
@@ -109,7 +109,7 @@ def test_the_order_of_execution_changes_nothing_in_the_whole_contract(whole: Pat
         def run(self, tasks: Any) -> Any:
             return reversed(list(super().run(reversed(list(tasks)))))
 
-    fedtailor.run(SETTINGS, folder=tmp_path / "run", workshop=Workshop(engine=Backwards())).close()
+    fedtailor.run(SETTINGS, folder=tmp_path / "run", resources=Resources(engine=Backwards())).close()
     assert_same(whole, tmp_path / "run")
 
 

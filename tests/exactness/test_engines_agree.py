@@ -11,7 +11,7 @@ from fingerprint import assert_same, fingerprint
 import fedtailor
 from fedtailor.engines import Engine, Inline, Processes, Result, Task
 from fedtailor.methods import catalogue
-from fedtailor.runs import Workshop
+from fedtailor.runs import Resources
 
 METHODS = sorted(catalogue())
 
@@ -40,9 +40,9 @@ def engines() -> Iterator[dict[str, Engine]]:
 def test_inline_and_one_and_two_workers_agree_to_the_bit(
     method: str, engines: dict[str, Engine], tmp_path: Path
 ) -> None:
-    fedtailor.run(settings(method), folder=tmp_path / "inline", workshop=Workshop(engine=Inline())).close()
+    fedtailor.run(settings(method), folder=tmp_path / "inline", resources=Resources(engine=Inline())).close()
     for name, engine in engines.items():
-        fedtailor.run(settings(method), folder=tmp_path / name, workshop=Workshop(engine=engine)).close()
+        fedtailor.run(settings(method), folder=tmp_path / name, resources=Resources(engine=engine)).close()
         assert_same(tmp_path / "inline", tmp_path / name)
     assert any(event["detail"] == "dropped out" for event in fingerprint(tmp_path / "inline")["events"])
 
@@ -60,8 +60,8 @@ def test_engines_agree_on_other_networks(model: dict[str, str], engines: dict[st
     if model["name"].startswith("resnet"):
         model = {**model, "arguments": {"width": 4}}
     experiment = settings("fedper", model=model)
-    fedtailor.run(experiment, folder=tmp_path / "inline", workshop=Workshop(engine=Inline())).close()
-    fedtailor.run(experiment, folder=tmp_path / "two", workshop=Workshop(engine=engines["two"])).close()
+    fedtailor.run(experiment, folder=tmp_path / "inline", resources=Resources(engine=Inline())).close()
+    fedtailor.run(experiment, folder=tmp_path / "two", resources=Resources(engine=engines["two"])).close()
     assert_same(tmp_path / "inline", tmp_path / "two")
 
 
@@ -72,9 +72,9 @@ DEVICES = {"deadline": 0.3, "failure": 0.1, "availability": {"kind": "daily", "d
 def test_engines_agree_on_the_clock(method: str, engines: dict[str, Engine], tmp_path: Path) -> None:
     """FedDRL has two phases in a round; some clients are late."""
     experiment = settings(method, devices={**DEVICES, "speed": 0.005})
-    fedtailor.run(experiment, folder=tmp_path / "inline", workshop=Workshop(engine=Inline())).close()
-    fedtailor.run(experiment, folder=tmp_path / "two", workshop=Workshop(engine=engines["two"])).close()
-    fedtailor.run(experiment, folder=tmp_path / "any", workshop=Workshop(engine=AnyOrder())).close()
+    fedtailor.run(experiment, folder=tmp_path / "inline", resources=Resources(engine=Inline())).close()
+    fedtailor.run(experiment, folder=tmp_path / "two", resources=Resources(engine=engines["two"])).close()
+    fedtailor.run(experiment, folder=tmp_path / "any", resources=Resources(engine=AnyOrder())).close()
     assert_same(tmp_path / "inline", tmp_path / "two")
     assert_same(tmp_path / "inline", tmp_path / "any")
     found = fingerprint(tmp_path / "inline")
@@ -95,15 +95,15 @@ class AnyOrder(Inline):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_order_of_execution_changes_nothing(method: str, tmp_path: Path) -> None:
-    fedtailor.run(settings(method), folder=tmp_path / "inline", workshop=Workshop(engine=Inline())).close()
-    fedtailor.run(settings(method), folder=tmp_path / "any", workshop=Workshop(engine=AnyOrder())).close()
+    fedtailor.run(settings(method), folder=tmp_path / "inline", resources=Resources(engine=Inline())).close()
+    fedtailor.run(settings(method), folder=tmp_path / "any", resources=Resources(engine=AnyOrder())).close()
     assert_same(tmp_path / "inline", tmp_path / "any")
 
 
 def test_another_seed_gives_another_result(tmp_path: Path) -> None:
     for seed in (0, 1):
         experiment = settings("fedavg", seed=seed)
-        fedtailor.run(experiment, folder=tmp_path / str(seed), workshop=Workshop(engine=Inline())).close()
+        fedtailor.run(experiment, folder=tmp_path / str(seed), resources=Resources(engine=Inline())).close()
     one, other = fingerprint(tmp_path / "0"), fingerprint(tmp_path / "1")
     assert one["state"] != other["state"]
     assert one["rounds"] != other["rounds"]

@@ -14,7 +14,7 @@ from fedtailor.data.folder import write_clients
 from fedtailor.flower import keys
 from fedtailor.flower.link import Link, Reply
 from fedtailor.flower.node import Node
-from fedtailor.runs import Experiment, Run, Workshop, experiment, run
+from fedtailor.runs import Experiment, Resources, Run, experiment, run
 from fedtailor.runs.store import Store
 
 HOST = "127.0.0.1"
@@ -85,7 +85,7 @@ class Place:
         self.folder, self.nodes = folder, [f"client-{c}" for c in range(made.data.clients)]
         self.keys = folder / "keys"
         keys.init(self.keys, [HOST], self.nodes)
-        write_clients(Workshop().federation(made), folder / "clients")
+        write_clients(Resources().federation(made), folder / "clients")
         self._running: list[subprocess.Popen[bytes]] = []
 
     def fedtailor(self, *arguments: str, log: str, **environment: str) -> subprocess.Popen[bytes]:

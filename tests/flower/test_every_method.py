@@ -15,7 +15,7 @@ from fedtailor.data.folder import write_clients
 from fedtailor.flower.node import Node
 from fedtailor.flower.serving import serve_on
 from fedtailor.methods import catalogue
-from fedtailor.runs import Workshop
+from fedtailor.runs import Resources
 
 
 @pytest.mark.parametrize("name", list(catalogue()))
@@ -23,7 +23,7 @@ def test_a_federation_gives_the_bits_of_a_simulation(name: str, tmp_path: Path) 
     devices = {"devices": {"profiles": {"kind": "uniform"}}} if catalogue()[name].uses_clock else {}
     method = {"name": name, **({"trials": 2} if "trials" in catalogue()[name].model_fields else {})}
     made = settings(method, rounds=2, data={"clients": 3, "samples": 200}, evaluation={"every": 2}, **devices)
-    write_clients(Workshop().federation(made), tmp_path / "clients")
+    write_clients(Resources().federation(made), tmp_path / "clients")
     nodes = {
         10 + c: Node(f"client-{c}", str(tmp_path / "clients" / f"client-{c}.npz"), tmp_path / f"state-{c}")
         for c in (2, 0, 1)
@@ -35,7 +35,7 @@ def test_a_federation_gives_the_bits_of_a_simulation(name: str, tmp_path: Path) 
 
 def test_where_nothing_is_known_of_devices_times_are_measured(tmp_path: Path) -> None:
     made = settings("hapfl", rounds=2, data={"clients": 3, "samples": 200}, evaluation={"every": 0, "final": False})
-    write_clients(Workshop().federation(made), tmp_path / "clients")
+    write_clients(Resources().federation(made), tmp_path / "clients")
     nodes = {
         c: Node(f"client-{c}", str(tmp_path / "clients" / f"client-{c}.npz"), tmp_path / f"state-{c}") for c in range(3)
     }

@@ -15,24 +15,24 @@ from federation import settings
 from fedtailor.data.folder import write_clients
 from fedtailor.data.roster import Entry, federation_of, union
 from fedtailor.engines import Job, Result, Task
-from fedtailor.engines.wire import job_header, result_message, results_from, task_message
+from fedtailor.engines.codec import job_header, result_message, results_from, task_message
 from fedtailor.errors import UserError
 from fedtailor.flower.engine import _checked
 from fedtailor.flower.node import Node, load
 from fedtailor.flower.states import States
-from fedtailor.framing import decode, encode
 from fedtailor.learning import Score, Trace
 from fedtailor.learning.tensors import inputs_of
+from fedtailor.messages.frames import decode, encode
 from fedtailor.methods import Moment, Payload
 from fedtailor.models import build
-from fedtailor.runs import Workshop
+from fedtailor.runs import Resources
 
 DATA = {"settings": {}, "seed": 0, "validation": False}
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    write_clients(Workshop().federation(settings()), tmp_path / "clients")
+    write_clients(Resources().federation(settings()), tmp_path / "clients")
     return tmp_path / "clients"
 
 
@@ -71,7 +71,7 @@ def fit(node: Node, round: int, state: bytes | None, **more: Any) -> Result:
 
 
 def test_the_dealt_files_hold_exactly_the_simulation_s_samples(files: Path, tmp_path: Path) -> None:
-    federation = Workshop().federation(settings())
+    federation = Resources().federation(settings())
     samples, rows = load(str(files / "client-2.npz"))
     for part in ("train", "val", "test"):
         mine = getattr(federation, part)[2]
@@ -84,7 +84,7 @@ def test_the_dealt_files_hold_exactly_the_simulation_s_samples(files: Path, tmp_
 
 def test_a_description_tells_numbers_and_no_sample(node: Node) -> None:
     entry = ask(node, kind="hello", data=DATA)["entry"]
-    federation = Workshop().federation(settings())
+    federation = Resources().federation(settings())
     assert (entry["train"], entry["val"], entry["test"]) == (
         len(federation.train[1]),
         len(federation.val[1]),

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtailor.models import Inputs, Network
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 IMAGE = Inputs((3, 8, 8), 4)
 FLAT = Inputs((5,), 3)

@@ -8,9 +8,9 @@ from torch import nn
 
 from fedtailor.learning import TrainingSettings, train
 from fedtailor.learning.optimisers import SGD, Adam, optimiser
+from fedtailor.messages.trees import pack, unpack
 from fedtailor.models import Inputs, Network
-from fedtailor.packing import pack, unpack
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 OURS = {
     "plain": ({}, torch.optim.SGD, {}),

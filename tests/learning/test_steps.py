@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedtailor.learning import Batch, TrainingSettings, descend, reach, train
 from fedtailor.models import Network
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 SETTINGS = TrainingSettings(epochs=1, batch_size=8)
 

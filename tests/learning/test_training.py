@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fedtailor.learning import Trace, TrainingSettings, features, loop, train
 from fedtailor.models import Inputs, Network
-from fedtailor.streams import torch_stream
+from fedtailor.seeding import torch_stream
 
 SETTINGS = TrainingSettings(epochs=1, batch_size=8, momentum=0.5, weight_decay=0.01)
 

@@ -8,9 +8,9 @@ import torch
 
 import fedtailor
 from fedtailor.engines import Inline
+from fedtailor.messages.trees import unpack
 from fedtailor.methods import Client, Method, Payload, find
-from fedtailor.packing import unpack
-from fedtailor.runs import Watch, Workshop
+from fedtailor.runs import Callback, Resources
 
 SETTINGS: dict[str, Any] = {
     "rounds": 4,
@@ -53,8 +53,8 @@ class Counting(Inline):
 def test_clients_that_share_a_model_are_tested_together_with_the_same_counts(tmp_path: Path) -> None:
     together, alone = Counting(), Counting()
     with (
-        fedtailor.run(of(find("fedavg")()), folder=tmp_path / "1", workshop=Workshop(engine=together)) as one,
-        fedtailor.run(of(OneByOne()), folder=tmp_path / "2", workshop=Workshop(engine=alone)) as other,
+        fedtailor.run(of(find("fedavg")()), folder=tmp_path / "1", resources=Resources(engine=together)) as one,
+        fedtailor.run(of(OneByOne()), folder=tmp_path / "2", resources=Resources(engine=alone)) as other,
     ):
         for round in range(1, 5):
             for a, b in zip(one.scores("received", round), other.scores("received", round), strict=True):
@@ -67,7 +67,7 @@ def test_clients_that_share_a_model_are_tested_together_with_the_same_counts(tmp
 def test_a_global_model_is_not_tested_again_when_it_is_received(tmp_path: Path) -> None:
     """Initial model, then once after each of the four rounds: five evaluations of one task each."""
     engine = Counting()
-    fedtailor.run(of(find("fedavg")()), folder=tmp_path / "run", workshop=Workshop(engine=engine)).close()
+    fedtailor.run(of(find("fedavg")()), folder=tmp_path / "run", resources=Resources(engine=engine)).close()
     assert engine.kinds == {"fit": 8, "score": 5, "final": 8}
 
 
@@ -192,15 +192,15 @@ def test_a_reply_that_lacks_a_tensor_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_run_warns_of_settings_and_networks_that_switch_its_method_off(tmp_path: Path) -> None:
-    class Heard(Watch):
+    class Heard(Callback):
         def __init__(self) -> None:
             self.said: list[str] = []
 
         def warning(self, sentence: str) -> None:
             self.said.append(sentence)
 
-    watch = Heard()
-    fedtailor.run(of(find("fedprox")(mu=0.0), rounds=1), folder=tmp_path / "1", watch=watch).close()
-    fedtailor.run(of(find("fedbn")(), rounds=1), folder=tmp_path / "2", watch=watch).close()
-    fedtailor.run(of(find("fedprox")(mu=0.1), rounds=1), folder=tmp_path / "3", watch=watch).close()
-    assert [sentence.partition(":")[0] for sentence in watch.said] == ["fedprox", "fedbn"]
+    callbacks = Heard()
+    fedtailor.run(of(find("fedprox")(mu=0.0), rounds=1), folder=tmp_path / "1", callbacks=callbacks).close()
+    fedtailor.run(of(find("fedbn")(), rounds=1), folder=tmp_path / "2", callbacks=callbacks).close()
+    fedtailor.run(of(find("fedprox")(mu=0.1), rounds=1), folder=tmp_path / "3", callbacks=callbacks).close()
+    assert [sentence.partition(":")[0] for sentence in callbacks.said] == ["fedprox", "fedbn"]

@@ -11,7 +11,7 @@ import torch
 
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
-from fedtailor.packing import pack
+from fedtailor.messages.trees import pack
 from fedtailor.runs.store import DATABASE, Store
 
 

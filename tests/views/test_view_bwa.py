@@ -48,8 +48,8 @@ def test_the_policy_that_is_kept_is_marked(tmp_path: Path) -> None:
 def test_the_decisions_of_a_run_are_drawn(tmp_path: Path, controls: str, panels: int) -> None:
     action = {"both": [5.0, 0.7, 0.1, 0.1, 0.1], "batch": [5.0], "weights": [0.7, 0.1, 0.1, 0.1]}[controls]
     settings = {**SMALL, "method": {"name": "bwa", "controls": controls, "hidden": 8}}
-    scripts = {ADJUSTMENT: lambda *_: torch.tensor(action)}
-    with run(settings, folder=tmp_path / "run", scripts=scripts) as done:
+    deciders = {ADJUSTMENT: lambda *_: torch.tensor(action)}
+    with run(settings, folder=tmp_path / "run", deciders=deciders) as done:
         assert "adjustments" in drawings(done)
         axes = [axes for axes in pictures.adjustments(done).axes if axes.get_label() != "<colorbar>"]
         evenness = [one.evenness for one in pictures.episodes(done)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from fedtailor.methods.sides import Moment
+    from fedtailor.parties import Moment
 
 
 @dataclass(frozen=True)

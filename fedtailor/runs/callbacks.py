@@ -20,7 +20,7 @@ class RoundReport:
     clock: dict[str, Any] = field(default_factory=dict)  # begin, seconds, latency, idle; empty without devices
 
 
-class Watch:
+class Callback:
     """Does nothing; views override what they show."""
 
     def warning(self, sentence: str) -> None: ...

@@ -16,8 +16,8 @@ import numpy as np
 
 from fedtailor.data import Federation
 from fedtailor.engines.base import Job, Result, Task
-from fedtailor.framing import Closed, Message, send
 from fedtailor.learning import Score, Trace, TrainingSettings
+from fedtailor.messages.frames import Closed, Message, send
 from fedtailor.methods import Moment, find, spec
 from fedtailor.models import ModelSettings
 

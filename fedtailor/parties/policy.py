@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtailor.errors import UserError
-from fedtailor.packing import digest, pack, unpack
+from fedtailor.messages.trees import digest, pack, unpack
 
 TENSORS = "policy.safetensors"
 CARD = "policy.json"

@@ -1,7 +1,6 @@
-"""The two sides of a federation as a method sees them: the server and one client."""
+"""A client as a method sees it, in one task."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -19,30 +18,10 @@ from fedtailor.learning import (
     features,
     train,
 )
-from fedtailor.methods.clock import Clock, Duration
+from fedtailor.messages.payload import Payload
 from fedtailor.models import Network, Part
-from fedtailor.packing import pack, restore, unpack
-from fedtailor.payload import Payload
-from fedtailor.streams import seed_of, torch_stream
-from fedtailor.weights import Weights, select
-
-
-@dataclass(frozen=True)
-class Moment:
-    """Where in a run something happens; it names every random stream."""
-
-    seed: int
-    episode: int = 0
-    round: int = 0  # counts from 1; 0 is before the first
-    rounds: int = 0
-
-    @property
-    def network_seed(self) -> int:
-        """Of the initial model, which every episode draws anew."""
-        return seed_of(self.seed, self.episode, "network") if self.episode else self.seed
-
-    def stream(self, *names: int | str) -> torch.Generator:
-        return torch_stream(self.seed, self.episode, self.round, *names)
+from fedtailor.parties.moment import Moment
+from fedtailor.weights import Weights
 
 
 class Client:
@@ -224,170 +203,3 @@ class Client:
         """Score the model, or another network, on the client's training or validation data."""
         x, y = self.data(split)
         return evaluate(network or self.network, x, y, self.training.loss)
-
-
-class Memory(Mapping[int, dict[str, Any]]):
-    """What the server keeps per client, a row each: read when asked for, written only when changed."""
-
-    KEPT = 2**26  # bytes of rows that are kept for a second look in a round
-
-    def __init__(self, fetch: Callable[[int], bytes | None], known: set[int]):
-        self._fetch = fetch
-        self._known = known
-        self._seen: dict[int, dict[str, Any]] = {}  # rows that were only looked at
-        self._room = self.KEPT
-        self.loaded: dict[int, dict[str, Any]] = {}
-
-    def __getitem__(self, client: int) -> dict[str, Any]:
-        """The client's row to read and change; empty at first."""
-        if client not in self.loaded:
-            self.loaded[client] = self.peek(client)
-        return self.loaded[client]
-
-    def peek(self, client: int) -> dict[str, Any]:
-        """The client's row to look at only: few are kept, so that going through many takes little memory."""
-        for rows in (self.loaded, self._seen):
-            if client in rows:
-                return rows[client]
-        data = self._fetch(client) if client in self._known else None
-        row: dict[str, Any] = {} if data is None else unpack(data)
-        if data is not None and len(data) <= self._room:
-            self._seen[client], self._room = row, self._room - len(data)
-        return row
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(sorted(self._known | {client for client, row in self.loaded.items() if row}))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def __contains__(self, client: object) -> bool:
-        return client in self._known or bool(self.loaded.get(client))  # type: ignore[call-overload]
-
-    def settle(self) -> None:
-        """Forget what is loaded: the rows are stored now."""
-        self._known |= {client for client, row in self.loaded.items() if row}
-        self.loaded, self._seen, self._room = {}, {}, self.KEPT
-
-    def preview(self) -> "Memory":
-        """The same rows, to be changed without consequences."""
-        return Memory(lambda client: pack(self.peek(client)), set(self))
-
-
-class Server:
-    """The server of a federation. Only ``state`` and ``memory`` outlive a call."""
-
-    def __init__(
-        self,
-        network: Network,
-        sizes: tuple[int, ...],
-        training: TrainingSettings,
-        moment: Moment,
-        shared: frozenset[str],
-        memory: Memory,
-        greedy: bool = False,
-        largest_cohort: int | None = None,
-        clock: Clock | None = None,
-        family: Mapping[str, Network] | None = None,
-    ):
-        self.network = network
-        self.family = dict(family or {})  # the method's other networks, with their initial weights
-        self.initial: Weights = network.weights()
-        self.sizes = sizes  # training samples of every client
-        self.training = training
-        self.moment = moment
-        self.shared = shared
-        self.memory = memory
-        self.greedy = greedy
-        self.largest_cohort = len(sizes) if largest_cohort is None else largest_cohort  # clients in a round, at most
-        self._clock = clock
-        self.state: dict[str, Any] = {"model": select(self.initial, shared)}
-
-    @property
-    def clients(self) -> int:
-        return len(self.sizes)
-
-    @property
-    def round(self) -> int:
-        return self.moment.round
-
-    @property
-    def rounds(self) -> int:
-        return self.moment.rounds
-
-    @property
-    def clock(self) -> Clock | None:
-        """What tasks take on the clients' devices in this round; None where nothing is known of devices."""
-        return None if self._clock is None else self._clock.at(self.moment)
-
-    @property
-    def weights(self) -> Weights:
-        """The shared part of the global model."""
-        model: Weights = self.state["model"]
-        return model
-
-    @weights.setter
-    def weights(self, weights: Mapping[str, Tensor]) -> None:
-        self.state["model"] = dict(weights)
-
-    def stream(self, purpose: str) -> torch.Generator:
-        """The server's random stream for a purpose in this round; each call starts it afresh."""
-        return self.moment.stream("server", purpose)
-
-    def restore(self, stored: dict[str, Any]) -> None:
-        """Go on from a stored state."""
-        self.state = restore(self.state, stored)
-
-    def adopt(self, parts: Mapping[str, Any]) -> None:
-        """Take over some of a stored state; the rest stays as it is at the start."""
-        self.state |= restore({key: self.state.get(key) for key in parts}, dict(parts))
-
-    def preview(self, start: Callable[["Server"], None]) -> "Server":
-        """A copy that decides greedily and whose changes have no consequences."""
-        copy = Server(
-            self.network,
-            self.sizes,
-            self.training,
-            self.moment,
-            self.shared,
-            self.memory.preview(),
-            greedy=True,
-            largest_cohort=self.largest_cohort,
-            clock=self._clock,
-            family=self.family,
-        )
-        copy.initial = self.initial
-        start(copy)
-        copy.restore(unpack(pack(self.state)))
-        return copy
-
-    def at(self, **place: int) -> None:
-        """Move to another round or episode."""
-        self.moment = replace(self.moment, **place)
-
-
-class Replies(Mapping[int, Payload]):
-    """The answers of a cohort in the order of client ids, and why the others did not answer.
-
-    ``times`` is what this phase took every client that was not dropped, where there is a clock (else empty).
-    """
-
-    def __init__(
-        self, answers: Mapping[int, Payload], failed: Mapping[int, str], times: Mapping[int, Duration] | None = None
-    ):
-        self._answers = dict(sorted(answers.items()))
-        self.failed = dict(sorted(failed.items()))
-        self.times = dict(sorted((times or {}).items()))
-
-    def computed(self, client: int, work: float) -> float:
-        """The seconds a client computed in this phase; without a clock its work, as if all devices were equal."""
-        return self.times[client].compute if client in self.times else work
-
-    def __getitem__(self, client: int) -> Payload:
-        return self._answers[client]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._answers)
-
-    def __len__(self) -> int:
-        return len(self._answers)

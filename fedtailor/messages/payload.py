@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedtailor.packing import pack, unpack
+from fedtailor.messages.trees import pack, unpack
 from fedtailor.weights import Weights, finite, nbytes
 
 Number = int | float
