@@ -1,12 +1,14 @@
 """Agents that learn to decide: pure reinforcement learning, which knows nothing of federations.
 
-An agent acts, observes and learns when it is told to, by whoever owns it. What it knows is in its ``state_dict()``
-(networks, optimisers, replay or buffer, counters), and every draw comes from a stream that the caller hands in, so a
-run that was interrupted goes on as if it had not been.
+An agent acts, observes, and learns when its owner says that a round or an episode is over. What it knows is in its
+``state_dict()`` (networks, optimisers, replay or buffer, counters). Every draw comes from a stream that the caller
+passes in, so an interrupted run resumes exactly.
 """
 
-from fedtailor.agents.actions import Action, Simplex
+from fedtailor.agents.actions import Action, Categorical, Integer, Kind, MeanDeviation, Simplex
 from fedtailor.agents.attention import Attention
+from fedtailor.agents.base import Agent, AgentSettings
+from fedtailor.agents.best import BestPolicy
 from fedtailor.agents.ddpg import DDPG, DDPGSettings
 from fedtailor.agents.embedding import MHAE, Embedding, PCAEmbedding, matrices
 from fedtailor.agents.heads import (
@@ -19,31 +21,43 @@ from fedtailor.agents.heads import (
     SimplexHead,
 )
 from fedtailor.agents.networks import MLP, Network, PerSlot, seen
+from fedtailor.agents.normaliser import Normaliser
 from fedtailor.agents.ppo import PPO, PPOSettings
 from fedtailor.agents.replay import Replay
+from fedtailor.agents.vdn import VDN, VDNSettings
 
 __all__ = [
     "DDPG",
     "MHAE",
     "MLP",
     "PPO",
+    "VDN",
     "Action",
+    "Agent",
+    "AgentSettings",
     "Attention",
+    "BestPolicy",
+    "Categorical",
     "CategoricalHead",
     "DDPGSettings",
     "Embedding",
     "GaussianHead",
     "Head",
+    "Integer",
     "IntegerHead",
     "Joint",
+    "Kind",
+    "MeanDeviation",
     "MultiCategoricalHead",
     "Network",
+    "Normaliser",
     "PCAEmbedding",
     "PPOSettings",
     "PerSlot",
     "Replay",
     "Simplex",
     "SimplexHead",
+    "VDNSettings",
     "matrices",
     "seen",
 ]

@@ -1,47 +1,71 @@
 """Deep deterministic policy gradient (Lillicrap et al., 2015) over slots, of which some may be empty."""
 
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
 from fedtailor.agents.actions import Action
 from fedtailor.agents.attention import Attention
+from fedtailor.agents.base import Agent, AgentSettings, Draws, present
 from fedtailor.agents.networks import MLP, Network, seen
 from fedtailor.agents.replay import Replay
 from fedtailor.learning.optimisers import Adam
 
 
-@dataclass(frozen=True)
-class DDPGSettings:
-    """The numbers of the algorithm."""
+class DDPGSettings(AgentSettings):
+    """Settings of DDPG."""
 
-    hidden: tuple[int, ...] = (256, 256)  # units of the hidden layers of actor and critic
-    network: Literal["mlp", "attention"] = "mlp"  # over all slots at once, or over each: any number, any order
-    actor_lr: float = 1e-3
-    critic_lr: float = 1e-3
-    noise: float = 0.03  # standard deviation of the exploration noise on the logits
-    batch: int = 32  # transitions in one step of learning
-    capacity: int = 100_000  # transitions in the replay
-    discount: float | None = None  # of the next value; None: every decision is an episode of its own
-    polyak: float = 0.96  # what target networks keep of themselves in a step
-    prior: int | None = None  # the feature that holds the logits to begin with; the actor learns what to add to them
-    exchangeable: int = 0  # the first slots, whose order says nothing: a transition is replayed with them shuffled
-    penalty: float = 0.0  # weight of the mean squared logit in the actor's loss; 0 lets a softmax saturate
-    action_scale: float = 1.0  # factor of the actions that the critic sees
-    reward_scale: float = 1.0  # factor of the rewards that the critic learns
+    network: Literal["mlp", "attention"] = Field(
+        "mlp", description="`mlp`: over all slots at once; `attention`: over each, for any cohort in any order"
+    )
+    hidden: tuple[int, ...] = Field((256, 256), description="units of the hidden layers of actor and critic")
+    actor_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the actor")
+    critic_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the critic")
+    noise: float = Field(0.03, ge=0, le=100, description="standard deviation of the exploration noise on the logits")
+    batch: int = Field(32, ge=1, le=100_000, description="transitions in one step of learning")
+    capacity: int = Field(100_000, ge=1, description="transitions in the replay")
+    every: int = Field(1, ge=1, description="rounds between two trainings")
+    updates: int = Field(5, ge=0, le=100_000, description="steps of learning in a training; 0 never learns")
+    discount: float | None = Field(
+        None, ge=0, lt=1, description="weight of the next value; none: every decision is an episode of its own"
+    )
+    polyak: float = Field(0.96, ge=0, lt=1, description="what target networks keep of themselves in a step")
+    penalty: float = Field(
+        0.0, ge=0, description="weight of the squared logits (without a prior) in the actor's loss; 0: they saturate"
+    )
+
+    @property
+    def teaches(self) -> bool:
+        return self.updates > 0
+
+    def describe(self) -> dict[str, str | int]:
+        return {"network": f"{self.network} {'-'.join(map(str, self.hidden))}"}
+
+    @property
+    def any_slots(self) -> bool:
+        return self.network == "attention"
 
 
-class DDPG:
+class DDPG(Agent):
     """An actor mu(s) that is led uphill by a critic Q(s, a).
 
     A state is a row of features for every slot; with a mask of the present slots, any number of them up to
     ``slots`` will do. With single-step episodes (``discount`` None) the critic's target is the reward itself, so
     there are no target networks. With a discount, the states that are observed one after another form a chain,
     and the target is r + discount * Q'(s', mu'(s')) with target networks mu' and Q'.
+
+    Parameters
+    ----------
+    prior
+        The feature that holds the logits to begin with; the actor learns what to add to them.
+    exchangeable
+        The number of first slots whose order says nothing: a transition is replayed with them shuffled.
+    action_scale, reward_scale
+        Factors of the actions that the critic sees and of the rewards that it learns.
     """
 
     def __init__(
@@ -51,9 +75,15 @@ class DDPG:
         action: Action,
         settings: DDPGSettings,
         stream: torch.Generator,
-        replay: Replay | None = None,
+        *,
+        prior: int | None = None,
+        exchangeable: int = 0,
+        action_scale: float = 1.0,
+        reward_scale: float = 1.0,
     ):
         self.slots, self.action, self.settings = slots, action, settings
+        self.prior, self.exchangeable = prior, exchangeable
+        self.action_scale, self.reward_scale = action_scale, reward_scale
         hidden, outputs = settings.hidden, action.outputs
         if settings.network == "attention":
             self.actor: Network = Attention(features, hidden, outputs, 0, stream)
@@ -67,9 +97,7 @@ class DDPG:
             self.networks |= {"target_actor": deepcopy(self.actor), "target_critic": deepcopy(self.critic)}
         self.actor_optimiser = Adam(self.actor.parameters, settings.actor_lr)
         self.critic_optimiser = Adam(self.critic.parameters, settings.critic_lr)
-        # A replay that is given is kept by who gave it: it changes, and grows, in rounds in which nothing is learned.
-        self._own_replay = replay is None
-        self.replay = Replay(settings.capacity) if replay is None else replay
+        self.replay = Replay(settings.capacity)
         self.steps = 0  # of learning
         self._pending: dict[str, Tensor] | None = None  # a transition whose next state is not known yet
 
@@ -77,7 +105,7 @@ class DDPG:
 
     def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
         """The action in a state (slots, features); with a stream, exploring, without, greedy."""
-        mask = self._present(mask)
+        mask = present(mask, self.slots)
         with torch.no_grad():
             logits = self._logits(self.actor, state, mask)
             if stream is not None:
@@ -90,7 +118,7 @@ class DDPG:
         self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
     ) -> None:
         """Remember what an action brought; with a discount, in the order of time, ``done`` ending an episode."""
-        mask = self._present(mask)
+        mask = present(mask, self.slots)
         here = {"state": _only(state, mask), "mask": mask.clone()}
         made = {**here, "action": action.clone(), "reward": torch.tensor(float(reward))}
         if self.settings.discount is None:
@@ -109,6 +137,16 @@ class DDPG:
         self._pending = None
 
     # Learn
+
+    def begin_episode(self, draws: Draws) -> None:
+        self._pending = None
+
+    def end_round(self, round: int, rounds: int, draws: Draws) -> None:
+        """Learn in every ``every``-th round."""
+        if round % self.settings.every == 0:
+            stream = draws()
+            for _ in range(self.settings.updates):
+                self.learn(stream)
 
     def learn(self, stream: torch.Generator) -> None:
         """One step on a batch from the replay; nothing while it is empty."""
@@ -132,7 +170,7 @@ class DDPG:
     def _sample(self, stream: torch.Generator) -> dict[str, Tensor]:
         """A batch from the replay, in each transition of which the exchangeable slots have another order."""
         batch = self.replay.sample(self.settings.batch, stream)
-        count = self.settings.exchangeable
+        count = self.exchangeable
         if not count:
             return batch
         rows = torch.arange(self.settings.batch)[:, None]
@@ -142,7 +180,7 @@ class DDPG:
 
     def target(self, batch: dict[str, Tensor]) -> Tensor:
         """What the critic should say of each transition.  # (batch,)"""
-        reward = self.settings.reward_scale * batch["reward"]
+        reward = self.reward_scale * batch["reward"]
         if self.settings.discount is None:
             return reward
         with torch.no_grad():
@@ -154,50 +192,45 @@ class DDPG:
     def value(self, state: Tensor, action: Tensor, mask: Tensor | None = None) -> float:
         """What the critic expects of an action in a state."""
         with torch.no_grad():
-            value = self._value(self.critic, state[None], self._present(mask)[None], action[None])
-            return float(value) / self.settings.reward_scale
+            value = self._value(self.critic, state[None], present(mask, self.slots)[None], action[None])
+            return float(value) / self.reward_scale
 
     # Keep
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything learned and remembered; without a replay that was given."""
-        replay = {"replay": self.replay.state_dict()} if self._own_replay else {}
+        """Everything learned and remembered."""
         return {
             "networks": {name: network.state_dict() for name, network in self.networks.items()},
             "actor_optimiser": self.actor_optimiser.state_dict(),
             "critic_optimiser": self.critic_optimiser.state_dict(),
-            **replay,
+            "replay": self.replay.state_dict(),
             "pending": self._pending,
             "steps": self.steps,
         }
+
+    def policy(self) -> dict[str, Any]:
+        return {**self.state_dict(), "replay": Replay(1).state_dict(), "pending": None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, network in self.networks.items():
             network.load_state_dict(state["networks"][name])
         self.actor_optimiser.load_state_dict(state["actor_optimiser"])
         self.critic_optimiser.load_state_dict(state["critic_optimiser"])
-        if "replay" in state:
-            self.replay.load_state_dict(state["replay"])
+        self.replay.load_state_dict(state["replay"])
         self._pending = state["pending"]
         self.steps = state["steps"]
 
     # Inside
-
-    def _present(self, mask: Tensor | None) -> Tensor:
-        mask = torch.ones(self.slots, dtype=torch.bool) if mask is None else mask
-        if mask.shape != (self.slots,) or not mask.any():
-            raise ValueError(f"the mask {mask.tolist()} must name at least one of {self.slots} slots")
-        return mask
 
     def _logits(self, actor: Network, state: Tensor, mask: Tensor) -> Tensor:
         own = actor(seen(state, mask)).reshape(*mask.shape, self.action.outputs)  # (..., slots, outputs)
         return own + self._prior(state)
 
     def _prior(self, state: Tensor) -> Tensor | float:
-        return 0.0 if self.settings.prior is None else state[..., self.settings.prior, None]
+        return 0.0 if self.prior is None else state[..., self.prior, None]
 
     def _value(self, critic: Network, state: Tensor, mask: Tensor, action: Tensor) -> Tensor:
-        action = self.settings.action_scale * action
+        action = self.action_scale * action
         if self.settings.network == "attention":
             # what is done to a slot is one more feature of it
             state = torch.cat([state, action.reshape(*mask.shape, self.action.outputs)], -1)

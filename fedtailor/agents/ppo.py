@@ -2,40 +2,63 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
+from fedtailor.agents.base import Agent, AgentSettings, Draws, present
 from fedtailor.agents.heads import Head, Joint
 from fedtailor.agents.networks import MLP, Network, PerSlot, seen
+from fedtailor.agents.normaliser import Normaliser
 from fedtailor.learning.optimisers import Adam
 
 
-@dataclass(frozen=True)
-class PPOSettings:
-    """The numbers of the algorithm."""
+class PPOSettings(AgentSettings):
+    """Settings of PPO."""
 
-    hidden: tuple[int, ...] = (64, 64)  # units of the hidden layers of actor and critic
-    network: Literal["flat", "per-slot"] = "flat"  # one MLP over all slots, or one over each: any number, any order
-    actor_lr: float = 3e-4
-    critic_lr: float = 3e-4
-    buffer: int | None = None  # decisions to learn from at once; None: those of an episode
-    epochs: int = 10  # passes over the buffer
-    critic_epochs: int | None = None  # those of the critic; None: as many
-    critic_first: int = 0  # times to learn with the critic alone: what a raw critic takes for better is only earlier
-    batch: int = 64  # decisions in one step of learning
-    clip: float = 0.2  # how far the probability of a head's choice may move and still gain
-    discount: float = 0.99  # of the next value; 0: every decision is an episode of its own
-    centred: bool = True  # advantages have mean 0; else an episode better than expected counts as such in all its steps
-    trace: float = 0.95  # lambda: 1 trusts the rewards until the end, 0 the critic's next value
-    entropy: float = 0.0  # weight of the entropy beside the clipped objective
-    longest: float = 0.5  # norm to which a gradient of the actor or of the critic is cut
+    network: Literal["flat", "per-slot"] = Field(
+        "flat", description="`flat`: one MLP over all slots; `per-slot`: one over each, for any number of clients"
+    )
+    hidden: tuple[int, ...] = Field((64, 64), description="units of the hidden layers of actor and critic")
+    actor_lr: float = Field(3e-4, gt=0, le=1, description="learning rate of the actor")
+    critic_lr: float | None = Field(None, gt=0, le=1, description="learning rate of the critic; none: the actor's")
+    buffer: int | None = Field(
+        None, ge=1, le=1_000_000, description="decisions to learn from at once; none: those of an episode"
+    )
+    epochs: int = Field(10, ge=0, le=10_000, description="passes over the buffer; 0 never learns")
+    critic_epochs: int | None = Field(None, ge=0, le=10_000, description="passes of the critic; none: `epochs`")
+    critic_first: int = Field(
+        0, ge=0, description="trainings of the critic alone: an untrained critic takes earlier rounds for better ones"
+    )
+    batch: int = Field(64, ge=1, le=100_000, description="decisions in one step of learning")
+    clip: float = Field(0.2, gt=0, lt=1, description="how far an action's probability may move and still gain")
+    discount: float = Field(
+        0.99, ge=0, lt=1, description="weight of the next value; 0: every decision is an episode of its own"
+    )
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="1 trusts the rewards until the end, 0 the next value")
+    center_advantages: bool = Field(
+        True, description="whether advantages have mean 0; false: an episode better than expected counts as such"
+    )
+    entropy: float = Field(0.0, ge=0, description="weight of the entropy beside the clipped objective")
+    max_grad_norm: float = Field(0.5, gt=0, description="norm to which a gradient of actor or critic is cut")
+    standardise: bool = Field(False, description="whether states are standardised by those of past episodes")
+
+    @property
+    def teaches(self) -> bool:
+        return self.epochs > 0
+
+    def describe(self) -> dict[str, str | int]:
+        return {"network": f"{self.network} {'-'.join(map(str, self.hidden))}"}
+
+    @property
+    def any_slots(self) -> bool:
+        return self.network == "per-slot"
 
 
-class PPO:
+class PPO(Agent):
     """A stochastic policy pi(a | s) that takes short steps uphill; a critic V(s) says what was better than expected.
 
     A state is a row of features for every slot; with a mask of the present slots, any number of them up to ``slots``
@@ -56,7 +79,8 @@ class PPO:
         self.actor = self._network(sum(self.heads.per_slot), sum(self.heads.shared), stream)
         self.critic = self._network(0, 1, stream)
         self.actor_optimiser = Adam(self._policy, settings.actor_lr)
-        self.critic_optimiser = Adam(self.critic.parameters, settings.critic_lr)
+        self.critic_optimiser = Adam(self.critic.parameters, settings.critic_lr or settings.actor_lr)
+        self.normaliser = Normaliser(features) if settings.standardise else None
         self.steps = 0  # times it learned
         self._buffer: list[dict[str, Tensor]] = []
 
@@ -64,9 +88,9 @@ class PPO:
 
     def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
         """The action in a state (slots, features): with a stream, drawn, without, greedy."""
-        mask = self._present(mask)
+        mask = present(mask, self.slots)
         with torch.no_grad():
-            return self.heads.sample(self.actor(seen(state, mask)), mask, stream)
+            return self.heads.sample(self.actor(seen(self._standard(state), mask)), mask, stream)
 
     def split(self, action: Tensor) -> dict[str, Tensor]:
         """The numbers of an action by the names of the heads."""
@@ -78,7 +102,10 @@ class PPO:
         self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
     ) -> None:
         """Remember what an action brought, in the order of time; ``done`` ends an episode."""
-        mask = self._present(mask)
+        mask = present(mask, self.slots)
+        if self.normaliser is not None:
+            self.normaliser.count(state, mask)
+            state = self.normaliser(state)
         decision = {"state": state.masked_fill(~mask[:, None], 0.0), "mask": mask.clone(), "action": action.clone()}
         self._buffer.append({**decision, "reward": torch.tensor(float(reward)), "done": torch.tensor(float(done))})
 
@@ -90,6 +117,16 @@ class PPO:
         return bool(self._buffer) and bool(self._buffer[-1]["done"])
 
     # Learn
+
+    def begin_episode(self, draws: Draws) -> None:
+        """Learn from an episode that ended before its last round was observed."""
+        if self.settings.buffer is None:
+            self.learn(draws())
+
+    def end_round(self, round: int, rounds: int, draws: Draws) -> None:
+        """Learn when the buffer is full or, without a size, when the episode is over."""
+        if round == rounds if self.settings.buffer is None else self.ready:
+            self.learn(draws())
 
     def learn(
         self, stream: torch.Generator, following: Tensor | None = None, following_mask: Tensor | None = None
@@ -107,7 +144,7 @@ class PPO:
             values = self._value(state, mask)
             last = 0.0 if following is None else self.value(following, following_mask)
             buffer["advantage"] = advantages(
-                buffer["reward"], values, buffer["done"], last, self.settings.discount, self.settings.trace
+                buffer["reward"], values, buffer["done"], last, self.settings.discount, self.settings.gae_lambda
             )
             buffer["return"] = buffer["advantage"] + values
         acting = self.settings.epochs if self.steps >= self.settings.critic_first else 0
@@ -123,11 +160,13 @@ class PPO:
                     self._step_critic(batch)
         self._buffer = []
         self.steps += 1
+        if self.normaliser is not None:
+            self.normaliser.refresh()
 
     def _step_actor(self, batch: dict[str, Tensor]) -> None:
         state, mask, advantage = batch["state"], batch["mask"], batch["advantage"]
         if len(advantage) > 1:
-            advantage = standardised(advantage, self.settings.centred)
+            advantage = standardised(advantage, self.settings.center_advantages)
         logits = self.actor(seen(state, mask))
         ratios = (self.heads.log_probs(logits, mask, batch["action"]) - batch["log_probs"]).exp()  # (batch, heads)
         # Every head by itself: one that has moved far enough would stop the others too.
@@ -150,7 +189,7 @@ class PPO:
     def value(self, state: Tensor, mask: Tensor | None = None) -> float:
         """What the critic expects from a state on."""
         with torch.no_grad():
-            return float(self._value(state, self._present(mask)))
+            return float(self._value(self._standard(state), present(mask, self.slots)))
 
     # Keep
 
@@ -162,9 +201,13 @@ class PPO:
             "heads": self.heads.parameters,
             "actor_optimiser": self.actor_optimiser.state_dict(),
             "critic_optimiser": self.critic_optimiser.state_dict(),
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
             "buffer": _stacked(self._buffer),
             "steps": self.steps,
         }
+
+    def policy(self) -> dict[str, Any]:
+        return {**self.state_dict(), "buffer": {}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.actor.load_state_dict(state["actor"])
@@ -174,6 +217,8 @@ class PPO:
                 own.copy_(stored)
         self.actor_optimiser.load_state_dict(state["actor_optimiser"])
         self.critic_optimiser.load_state_dict(state["critic_optimiser"])
+        if self.normaliser is not None and state["normaliser"] is not None:
+            self.normaliser.load_state_dict(state["normaliser"])
         columns = {name: rows.clone().unbind() for name, rows in state["buffer"].items()}
         self._buffer = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         self.steps = state["steps"]
@@ -190,11 +235,8 @@ class PPO:
             return PerSlot(self.features, self.settings.hidden, per_slot, shared, stream)
         return MLP(self.slots * (self.features + 1), self.settings.hidden, self.slots * per_slot + shared, stream)
 
-    def _present(self, mask: Tensor | None) -> Tensor:
-        mask = torch.ones(self.slots, dtype=torch.bool) if mask is None else mask
-        if mask.shape != (self.slots,) or not mask.any():
-            raise ValueError(f"the mask {mask.tolist()} must name at least one of {self.slots} slots")
-        return mask
+    def _standard(self, state: Tensor) -> Tensor:
+        return state if self.normaliser is None else self.normaliser(state)
 
     def _log_probs(self, state: Tensor, mask: Tensor, action: Tensor) -> Tensor:
         return self.heads.log_probs(self.actor(seen(state, mask)), mask, action)  # (batch, heads)
@@ -205,7 +247,7 @@ class PPO:
     def _gradients(self, loss: Tensor, parameters: list[Tensor]) -> list[Tensor]:
         gradients = torch.autograd.grad(loss, parameters)
         norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
-        scale = (self.settings.longest / (norm + 1e-6)).clamp(max=1.0)
+        scale = (self.settings.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return [gradient * scale for gradient in gradients]
 
 
@@ -214,24 +256,24 @@ def clipped(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
-def standardised(advantage: Tensor, centred: bool) -> Tensor:
+def standardised(advantage: Tensor, center: bool) -> Tensor:
     """Divided by the deviation from their mean or, not centred, from 0: where all were bad, all stay bad."""
-    if centred:
+    if center:
         return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     return advantage / (advantage.square().mean().sqrt() + 1e-8)
 
 
-def advantages(reward: Tensor, value: Tensor, done: Tensor, last: float, discount: float, trace: float) -> Tensor:
+def advantages(reward: Tensor, value: Tensor, done: Tensor, last: float, discount: float, gae_lambda: float) -> Tensor:
     """Generalised advantage estimation (Schulman et al., 2016) of decisions (steps,) in the order of time.
 
-    A_t = delta_t + discount * trace * A_{t+1}, delta_t = r_t + discount * V(s_{t+1}) - V(s_t); nothing reaches over
-    the end of an episode. ``last`` is the value after the latest decision.
+    A_t = delta_t + discount * gae_lambda * A_{t+1}, delta_t = r_t + discount * V(s_{t+1}) - V(s_t); nothing reaches
+    over the end of an episode. ``last`` is the value after the latest decision.
     """
     following = torch.cat([value[1:], value.new_tensor([last])])
     delta = reward + discount * (1 - done) * following - value
     result: list[float] = []  # the latest first
     for surprise, ends in zip(delta.flip(0).tolist(), done.flip(0).tolist(), strict=True):
-        result.append(surprise + discount * trace * (1 - ends) * (result[-1] if result else 0.0))
+        result.append(surprise + discount * gae_lambda * (1 - ends) * (result[-1] if result else 0.0))
     return value.new_tensor(result[::-1])
 
 

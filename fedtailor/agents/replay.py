@@ -1,5 +1,6 @@
 """The memory of an agent."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ class Replay:
         self._rows: dict[str, Tensor] = {}  # (room, ...); grows with what is kept
         self._kept = 0
         self._next = 0  # where the next transition goes; past the end it replaces the oldest
+        self._changed: set[int] = set()  # places written since they were last taken
 
     def __len__(self) -> int:
         return self._kept
@@ -22,6 +24,7 @@ class Replay:
         self._make_room(transition)
         for name, value in transition.items():
             self._rows[name][self._next] = value
+        self._changed.add(self._next)
         self._kept = max(self._kept, self._next + 1)
         self._next = (self._next + 1) % self.capacity
 
@@ -30,6 +33,20 @@ class Replay:
         chosen = torch.randint(self._kept, (size,), generator=stream)
         return {name: rows[chosen] for name, rows in self._rows.items()}
 
+    def take_changed(self) -> dict[int, dict[str, Tensor]]:
+        """The transitions that came since the last call, by their place: what is left to store."""
+        changed, self._changed = sorted(self._changed), set()
+        return {place: {name: rows[place].clone() for name, rows in self._rows.items()} for place in changed}
+
+    @staticmethod
+    def stored(transitions: Mapping[int, Mapping[str, Tensor]], following: int) -> dict[str, Any]:
+        """The state of a replay whose transitions were stored one by one; ``following`` is where the next goes."""
+        names = next(iter(transitions.values()), {})
+        return {
+            "rows": {name: torch.stack([transitions[place][name] for place in sorted(transitions)]) for name in names},
+            "next": following,
+        }
+
     def state_dict(self) -> dict[str, Any]:
         return {"rows": {name: rows[: self._kept] for name, rows in self._rows.items()}, "next": self._next}
 
@@ -37,6 +54,7 @@ class Replay:
         self._rows = {name: rows.clone() for name, rows in state["rows"].items()}
         self._kept = max((len(rows) for rows in self._rows.values()), default=0)
         self._next = state["next"]
+        self._changed = set()
 
     def _make_room(self, transition: dict[str, Tensor]) -> None:
         for name, value in transition.items():

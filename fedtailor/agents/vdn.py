@@ -1,31 +1,44 @@
 """Value decomposition (Sunehag et al., 2018): one choice for every slot, whose values are added."""
 
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
+from fedtailor.agents.base import Agent, AgentSettings, Draws, present
 from fedtailor.agents.networks import MLP
 from fedtailor.agents.replay import Replay
 from fedtailor.learning.optimisers import Adam
 
 
-@dataclass(frozen=True)
-class VDNSettings:
-    """The numbers of the algorithm."""
+class VDNSettings(AgentSettings):
+    """Settings of value decomposition."""
 
-    hidden: tuple[int, ...] = (64, 64)  # units of the hidden layers
-    lr: float = 1e-3
-    batch: int = 32  # transitions in one step of learning
-    capacity: int = 10_000  # transitions in the replay
-    discount: float = 0.9  # of the next value
-    polyak: float = 0.96  # what the target network keeps of itself in a step
+    hidden: tuple[int, ...] = Field((64, 64), description="units of the hidden layers")
+    lr: float = Field(1e-3, gt=0, le=1, description="learning rate")
+    epsilon: float = Field(0.1, ge=0, le=1, description="probability of an option at random, while it learns")
+    batch: int = Field(32, ge=1, le=100_000, description="transitions in one step of learning")
+    capacity: int = Field(10_000, ge=1, description="transitions in the replay")
+    updates: int = Field(10, ge=0, le=10_000, description="steps of learning in a round; 0 never learns")
+    discount: float = Field(0.9, ge=0, lt=1, description="weight of the next value")
+    polyak: float = Field(0.96, ge=0, lt=1, description="what the target network keeps of itself in a step")
+
+    @property
+    def teaches(self) -> bool:
+        return self.updates > 0
+
+    def describe(self) -> dict[str, str | int]:
+        return {"network": "-".join(map(str, self.hidden))}
+
+    @property
+    def any_slots(self) -> bool:
+        return True
 
 
-class VDN:
+class VDN(Agent):
     """Q(s, a) = sum over the present slots k of q(s_k, a_k), with one network q for all slots.
 
     So the best action is the best option of every slot, in any number and order of slots. Learning is double Q-learning
@@ -39,30 +52,37 @@ class VDN:
         self.target = deepcopy(self.network)
         self.optimiser = Adam(self.network.parameters, settings.lr)
         self.replay = Replay(settings.capacity)
+        self._pending: dict[str, Tensor] | None = None  # a transition whose next state is not known yet
 
-    def act(self, state: Tensor, mask: Tensor, epsilon: float = 0.0, stream: torch.Generator | None = None) -> Tensor:
-        """An option for every slot of a state (slots, features), 0 in empty ones; with a stream, each at random with
-        probability ``epsilon``.  # (slots,)
-        """
+    def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
+        """An option for every slot of a state (slots, features), 0 in empty ones; with a stream, some at random."""
+        mask = present(mask, self.slots)
         with torch.no_grad():
             chosen = self.network(state).argmax(-1)
         if stream is not None:
-            explores = torch.rand(self.slots, generator=stream) < epsilon
+            explores = torch.rand(self.slots, generator=stream) < self.settings.epsilon
             chosen = torch.where(explores, torch.randint(self.options, (self.slots,), generator=stream), chosen)
-        return chosen.float().masked_fill(~mask, 0.0)
+        return chosen.float().masked_fill(~mask, 0.0)  # (slots,)
 
     def observe(
-        self, state: Tensor, mask: Tensor, action: Tensor, reward: float, following: Tensor, following_mask: Tensor
+        self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
     ) -> None:
-        """Remember what an action brought, and the state after it."""
-        self.replay.push(
-            state=state,
-            mask=mask,
-            action=action,
-            reward=torch.tensor(float(reward)),
-            following=following,
-            following_mask=following_mask,
-        )
+        """Remember what an action brought; the transition waits for the state after it."""
+        mask = present(mask, self.slots)
+        self._pending = {"state": state, "mask": mask, "action": action, "reward": torch.tensor(float(reward))}
+
+    def follow(self, state: Tensor, mask: Tensor, draws: Draws) -> None:
+        """Complete the transition that waits, and learn."""
+        if self._pending is None:
+            return
+        self.replay.push(**self._pending, following=state, following_mask=mask)
+        self._pending = None
+        stream = draws()
+        for _ in range(self.settings.updates):
+            self.learn(stream)
+
+    def begin_episode(self, draws: Draws) -> None:
+        self._pending = None
 
     def learn(self, stream: torch.Generator) -> None:
         """One step towards the target, from transitions drawn evenly; nothing before the first."""
@@ -84,13 +104,18 @@ class VDN:
             "target": self.target.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "replay": self.replay.state_dict(),
+            "pending": self._pending,
         }
+
+    def policy(self) -> dict[str, Any]:
+        return {**self.state_dict(), "replay": Replay(1).state_dict(), "pending": None}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
         self.target.load_state_dict(state["target"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.replay.load_state_dict(state["replay"])
+        self._pending = state["pending"]
 
 
 def _added(values: Tensor, options: Tensor, mask: Tensor) -> Tensor:

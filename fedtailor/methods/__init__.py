@@ -7,18 +7,25 @@ from functools import cache
 
 from fedtailor.errors import UserError, unknown
 from fedtailor.messages.payload import Payload
-from fedtailor.methods.base import AgentMethod, Card, Method, Payloads
+from fedtailor.methods.base import AgentMethod, Card, Method, Payloads, shape, start
 from fedtailor.parties import (
+    AgentTables,
     Ask,
     Client,
     Clock,
     Decide,
+    Decided,
+    Decision,
+    Decisions,
     Duration,
+    Feature,
     Memory,
     Moment,
     Policy,
+    Question,
     Replies,
     Reward,
+    Rule,
     Server,
     Steps,
     check_policy,
@@ -27,27 +34,36 @@ from fedtailor.parties import (
 
 __all__ = [
     "AgentMethod",
+    "AgentTables",
     "Ask",
     "Card",
     "Client",
     "Clock",
     "Decide",
+    "Decided",
+    "Decision",
+    "Decisions",
     "Duration",
+    "Feature",
     "Memory",
     "Method",
     "Moment",
     "Payload",
     "Payloads",
     "Policy",
+    "Question",
     "Replies",
     "Reward",
+    "Rule",
     "Server",
     "Steps",
     "catalogue",
     "check_policy",
     "find",
     "read_policy",
+    "shape",
     "spec",
+    "start",
 ]
 
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
-from torch import Tensor
 
 from fedtailor.learning import TrainingSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.models import ModelSettings, Network, Part
-from fedtailor.parties import Client, Decide, Replies, Server, Steps
+from fedtailor.parties import Client, Decision, Decisions, Replies, Server, Steps
 from fedtailor.weights import Weights, mean, select
 
 
@@ -48,7 +47,6 @@ class Method(BaseModel):
     card: ClassVar[Card] = Card(paper="", year=0, exchanged="the shared part, down and up")
     shares: ClassVar[Part] = "all"  # what travels; the rest is private and stays on the client
     needs_validation: ClassVar[bool] = False
-    carries: ClassVar[tuple[str, ...]] = ()  # what of server.state one episode hands to the next: the policy
     uses_clock: ClassVar[bool] = False  # decides by what tasks take; without devices, all of them are taken to be equal
 
     # Settings
@@ -59,10 +57,6 @@ class Method(BaseModel):
     def inert(self) -> str | None:
         """A sentence when the settings switch the method's own idea off."""
         return None
-
-    def rehearsal(self) -> "Method":
-        """The method as it runs while its agent is pre-trained."""
-        return self
 
     def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         """A sentence when the run's training settings or network break what the method rests on."""
@@ -127,17 +121,9 @@ class Method(BaseModel):
         needed = frozenset(server.network.names) - server.network.statistics
         return {"global": complete} if needed <= server.shared else {}
 
-    def decide(self, server: Server, question: Decide) -> Tensor:
-        """The action of the method's agent."""
-        raise NotImplementedError(f"{type(self).__name__} asks for {question.name!r} and has no agent")
-
-    def learned(self, server: Server) -> dict[str, Any]:
-        """The policy: what of ``server.state`` another run may start with."""
-        return {key: server.state[key] for key in self.carries}
-
-    def shape(self, server: Server) -> dict[str, int | str]:
-        """What two runs must agree on to share a policy."""
-        return {}
+    def decisions(self, server: Server) -> Sequence[Decision]:
+        """The decisions of the method's agents."""
+        return ()
 
     # On a client
 
@@ -161,8 +147,35 @@ class Method(BaseModel):
 
 
 class AgentMethod(Method):
-    """A method whose agent can be pre-trained."""
+    """A method whose agents can be pre-trained."""
+
+    carries: ClassVar[tuple[str, ...]] = ()  # what of server.state an episode hands to the next, beside the agents
+    rehearses: ClassVar["type[AgentMethod] | None"] = None  # the method whose agents this one pre-trains
 
     policy: Path | None = Field(
         None, description="folder of a policy from 'fedtailor pretrain'; none: learn from scratch"
     )
+
+    def rehearsal(self) -> "AgentMethod":
+        """The method as it runs while its agents are pre-trained."""
+        return self
+
+    def learned(self, server: Server) -> dict[str, Any]:
+        """What of ``server.state`` belongs to the policy, beside the agents."""
+        return {key: server.state[key] for key in self.carries}
+
+    def shape(self, server: Server) -> dict[str, int | str]:
+        """What two runs must agree on to share a policy, beside the shapes of the decisions."""
+        return {}
+
+
+def start(method: Method, server: Server, keeps_best: bool = False) -> None:
+    """Start a method on a server: its agents, and its own state."""
+    policy = isinstance(method, AgentMethod) and method.policy is not None
+    server.decisions = Decisions(method.decisions(server), server, policy, keeps_best)
+    method.start_server(server)
+
+
+def shape(method: Method, server: Server) -> dict[str, int | str]:
+    """What two runs of a method must agree on to share a policy."""
+    return {**server.decisions.shape(), **(method.shape(server) if isinstance(method, AgentMethod) else {})}

@@ -1,20 +1,38 @@
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedtailor.agents import DDPG, DDPGSettings
+from fedtailor.agents import DDPGSettings, MeanDeviation
 from fedtailor.messages.payload import Payload
-from fedtailor.methods.base import Card, Method
-from fedtailor.parties import Ask, Client, Decide, Replies, Reward, Server, Steps
+from fedtailor.methods.base import AgentMethod, Card
+from fedtailor.parties import (
+    AgentTables,
+    Ask,
+    Client,
+    Decide,
+    Decided,
+    Decision,
+    Feature,
+    Replies,
+    Reward,
+    Server,
+    Steps,
+)
 from fedtailor.weights import mean, select
 
 IMPACT = "impact"  # the name of the decision
 
 
-class FedDRL(Method):
+class FedDRLAgents(AgentTables):
+    """The agent of FedDRL."""
+
+    impact: DDPGSettings = DDPGSettings(learn="always", actor_lr=1e-4, noise=0.3, discount=0.99, polyak=0.98, updates=5)
+
+
+class FedDRL(AgentMethod):
     """FedAvg whose aggregation weights, the impact factors, are an agent's decision (Nguyen et al., 2022).
 
     Exchanged: the whole model, down and up; up also the client's loss before and after training and its number of
@@ -59,61 +77,45 @@ class FedDRL(Method):
     span: float = Field(
         2.0, gt=0, le=20, description="largest mean; without a draw two impact factors differ by e^span at most"
     )
-    updates: int = Field(5, ge=0, le=10_000, description="steps of the agent's learning in a round; 0 never learns")
-    actor_lr: float = Field(1e-4, gt=0, le=1, description="learning rate of the actor")
-    critic_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the critic")
-    discount: float = Field(0.99, ge=0, lt=1, description="weight of the next round's value")
-    polyak: float = Field(0.98, ge=0, lt=1, description="what a target network keeps of itself in a step")
-    noise: float = Field(0.3, ge=0, le=100, description="standard deviation of the exploration noise on the logits")
-    hidden: int = Field(256, ge=1, le=100_000, description="units of each of the two hidden layers")
-    batch: int = Field(32, ge=1, le=100_000, description="transitions in a step of learning")
-    capacity: int = Field(100_000, ge=1, description="transitions in the replay")
+    agents: FedDRLAgents = FedDRLAgents()
 
     def inert(self) -> str | None:
-        return "updates = 0: the agent never learns, impact factors stay nearly equal" if self.updates == 0 else None
+        return (
+            "updates = 0: the agent never learns, impact factors stay nearly equal"
+            if not self.agents.impact.teaches
+            else None
+        )
 
     def passes(self, epochs: int) -> float:
         return epochs + 2 / 3  # the losses before and after; validation data are few
 
     # On the server
 
-    def start_server(self, server: Server) -> None:
-        settings = DDPGSettings(
-            hidden=(self.hidden, self.hidden),
-            actor_lr=self.actor_lr,
-            critic_lr=self.critic_lr,
-            noise=self.noise,
-            batch=self.batch,
-            capacity=self.capacity,
-            discount=self.discount,
-            polyak=self.polyak,
-        )
-        action = MeanDeviation(self.span, self.beta)
-        server.state["agent"] = DDPG(server.largest_cohort, 3, action, settings, server.stream("agent"))
-
-    def decide(self, server: Server, question: Decide) -> Tensor:
-        agent: DDPG = server.state["agent"]
-        stream = None if server.greedy else server.stream("exploration")
-        return agent.act(question.observation, question.mask, stream)
+    def decisions(self, server: Server) -> Sequence[Decision]:
+        features = [Feature("log loss before"), Feature("log loss after"), Feature("log samples")]
+        return [
+            Decision(
+                IMPACT,
+                features,
+                {"factors": MeanDeviation(self.span, self.beta)},
+                self.agents.impact,
+                slots=server.largest_cohort,
+                whole_federation=True,
+                streams=("agent", "exploration", "replay"),
+            )
+        ]
 
     def finish(self, server: Server, replies: Replies) -> Steps:
-        agent: DDPG = server.state["agent"]
-        state, mask = _state(replies, server.largest_cohort)
-        action = yield Decide(IMPACT, state, mask)
-        stream = None if server.greedy else server.stream("impact")
-        server.weights = mean([reply["model"] for reply in replies.values()], _factors(action[mask], stream))
+        decision: Decided = yield Decide(IMPACT, _features(replies))
+        draws = None if server.greedy else server.stream("impact")
+        factors = _factors(decision.numbers("factors"), draws)
+        server.weights = mean([reply["model"] for reply in replies.values()], factors)
         # Asked now and not with the next download, which would be free: the clients of the reward are those of the
         # state, and a round's decision is stored with its reward.
         judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
         losses = [reply.number("loss") for reply in judged.values() if reply.number("samples")]
         if losses:
-            reward = -sum(losses) / len(losses) - (max(losses) - min(losses))
-            yield Reward(IMPACT, reward)
-            agent.observe(state, action, reward, mask)
-        # Deviation: learning goes on in the run, with one worker and from the first transition.
-        draws = server.stream("replay")
-        for _ in range(self.updates):
-            agent.learn(draws)
+            yield Reward(decision, -sum(losses) / len(losses) - (max(losses) - min(losses)))
 
     # On a client
 
@@ -133,30 +135,14 @@ class FedDRL(Method):
         return Payload(numbers={"loss": score.loss / max(score.samples, 1), "samples": score.samples})
 
 
-@dataclass(frozen=True)
-class MeanDeviation:
-    """A mean in (0, span) and a deviation in (0, beta * mean) for every slot; zeros in empty slots."""
-
-    span: float
-    beta: float
-    outputs: ClassVar[int] = 2
-
-    def __call__(self, logits: Tensor, mask: Tensor) -> Tensor:
-        means = self.span * logits[..., 0].sigmoid()
-        deviations = self.beta * means * logits[..., 1].sigmoid()
-        return torch.stack([means, deviations], -1).masked_fill(~mask.unsqueeze(-1), 0.0)  # (..., slots, 2)
-
-
-def _state(replies: Replies, slots: int) -> tuple[Tensor, Tensor]:
-    """The agent's state (slots, 3), the clients that answered first, and the mask of their slots."""
+def _features(replies: Replies) -> dict[int, list[float]]:
+    """log(1 + loss) before and after training, and log(n / mean n), of every client."""
     numbers = [[reply.number(name) for name in ("before", "after", "samples")] for reply in replies.values()]
     known = torch.tensor(numbers, dtype=torch.double)
     samples = known[:, 2].clamp(min=1)
     # Deviation: the paper gives the numbers as they are; the logarithms are of one order in every federation.
     scaled = torch.cat([known[:, :2].clamp(min=0).log1p(), (samples / samples.mean()).log()[:, None]], 1)
-    state = torch.zeros(slots, 3)
-    state[: len(scaled)] = scaled.float()
-    return state, torch.arange(slots) < len(scaled)
+    return dict(zip(replies, scaled.tolist(), strict=True))
 
 
 def _factors(action: Tensor, stream: torch.Generator | None) -> list[float]:

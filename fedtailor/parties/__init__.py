@@ -2,24 +2,34 @@
 
 from fedtailor.parties.client import Client
 from fedtailor.parties.clock import Clock, Duration
+from fedtailor.parties.decision import AgentTables, Decided, Decision, Feature, Question, Rule
+from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
 from fedtailor.parties.policy import Policy, check_policy, read_policy
 from fedtailor.parties.replies import Replies
-from fedtailor.parties.requests import Ask, Decide, Reward, Steps
+from fedtailor.parties.requests import Ask, Decide, Key, Reward, Steps
 from fedtailor.parties.server import Server
 
 __all__ = [
+    "AgentTables",
     "Ask",
     "Client",
     "Clock",
     "Decide",
+    "Decided",
+    "Decision",
+    "Decisions",
     "Duration",
+    "Feature",
+    "Key",
     "Memory",
     "Moment",
     "Policy",
+    "Question",
     "Replies",
     "Reward",
+    "Rule",
     "Server",
     "Steps",
     "check_policy",

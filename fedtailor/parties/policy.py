@@ -18,13 +18,14 @@ class Policy:
     """What an agent has learned, to start another run with."""
 
     method: str
+    agents: Mapping[str, Any]  # the state of the agent of every decision
     parts: Mapping[str, Any]  # of server.state
     shape: Mapping[str, int | str]  # what another run must agree with to use it
     scenario: Mapping[str, Any] = field(default_factory=dict)  # the experiment it was trained on
 
     def write(self, folder: Path) -> None:
         """Write both files; the card comes last, so that a policy with a card is complete."""
-        data = pack(dict(self.parts))
+        data = pack({"agents": dict(self.agents), "parts": dict(self.parts)})
         card = {"method": self.method, "shape": self.shape, "digest": digest(data), "scenario": self.scenario}
         for name, content in ((TENSORS, data), (CARD, (json.dumps(card, indent=2) + "\n").encode())):
             draft = folder / f".{name}"
@@ -39,7 +40,8 @@ def read_policy(folder: Path) -> Policy:
         data = (folder / TENSORS).read_bytes()
         if digest(data) != card["digest"]:
             raise ValueError("its tensors are not those of its card")
-        return Policy(card["method"], unpack(data), card["shape"], card["scenario"])
+        tree = unpack(data)
+        return Policy(card["method"], tree["agents"], tree["parts"], card["shape"], card["scenario"])
     except OSError as error:
         raise UserError(
             f"{folder} holds no policy ({error.strerror}: {CARD} and {TENSORS}): write one with 'fedtailor pretrain'"

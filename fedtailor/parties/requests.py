@@ -1,12 +1,17 @@
 """What a method's generators may ask for while they prepare or finish a round."""
 
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from fedtailor.messages.payload import Payload
+
+if TYPE_CHECKING:
+    from fedtailor.parties.decision import Decided
+
+Key = int | str  # a client's id, or the name of a slot of its own
 
 
 @dataclass(frozen=True)
@@ -23,25 +28,42 @@ class Ask:
 
 @dataclass(frozen=True)
 class Decide:
-    """Ask for a decision: ``action = yield Decide("head-weights", observation)``.
+    """Ask for a decision that the method declares.
 
-    The framework answers from a script or an environment if there is one, else from ``method.decide``, and
-    records observation and action; a `Reward` completes the record later.
+    ``decision = yield Decide("size", {client: [seconds], ...})`` gives a `Decided`: ``decision["size"]`` is a number
+    for every client or, for a kind of action that is one for all, one number.
+
+    Parameters
+    ----------
+    name
+        The name of the declared decision.
+    rows
+        The features of every slot, by client or by the name of a slot of its own.
+    about
+        The client that is decided about, where a round decides about several.
+    absent
+        Keys of rows whose slots are not taken.
+    context
+        What rules and rewards need and the agent does not see; kept with the decision.
     """
 
     name: str
-    observation: Tensor
-    mask: Tensor | None = None
-    about: int | None = None  # the client that is decided about, where a round decides about several
+    rows: Mapping[Any, "Sequence[float] | Tensor"]
+    about: int | None = None
+    absent: Collection[Key] = ()
+    context: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Reward:
-    """The reward of this round's latest decision of this name (and client): ``yield Reward("head-weights", 0.3)``."""
+    """The reward of a decision: ``yield Reward(decision, 0.3)``.
 
-    name: str
+    ``objective`` is what pre-training ranks episodes by where that is not the reward.
+    """
+
+    decision: "Decided"
     value: float
-    about: int | None = None
+    objective: float | None = None
 
 
 Steps = Generator[Ask | Decide | Reward, Any, Any]

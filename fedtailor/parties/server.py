@@ -11,6 +11,7 @@ from fedtailor.learning import TrainingSettings
 from fedtailor.messages.trees import pack, restore, unpack
 from fedtailor.models import Network
 from fedtailor.parties.clock import Clock
+from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
 from fedtailor.weights import Weights, select
@@ -44,6 +45,7 @@ class Server:
         self.largest_cohort = len(sizes) if largest_cohort is None else largest_cohort  # clients in a round, at most
         self._clock = clock
         self.state: dict[str, Any] = {"model": select(self.initial, shared)}
+        self.decisions = Decisions((), self)  # of the method's agents, once it has started
 
     @property
     def clients(self) -> int:
@@ -99,6 +101,7 @@ class Server:
             family=self.family,
         )
         copy.initial = self.initial
+        copy.decisions = self.decisions.preview()
         start(copy)
         copy.restore(unpack(pack(self.state)))
         return copy

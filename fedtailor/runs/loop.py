@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedtailor.devices import Phase, RoundTimes, virtual_clock
 from fedtailor.engines import Engine, Job, Result, Task, parts, relative
@@ -20,7 +19,23 @@ from fedtailor.learning import Score
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.messages.payload import Rejected, check
 from fedtailor.messages.trees import pack, unpack
-from fedtailor.methods import Ask, Decide, Duration, Memory, Method, Moment, Payload, Policy, Replies, Reward, Server
+from fedtailor.methods import (
+    AgentMethod,
+    Ask,
+    Decide,
+    Decided,
+    Duration,
+    Memory,
+    Method,
+    Moment,
+    Payload,
+    Policy,
+    Replies,
+    Reward,
+    Rule,
+    Server,
+    start,
+)
 from fedtailor.models import Network, build
 from fedtailor.runs.callbacks import Callback, RoundReport
 from fedtailor.runs.measures import measures
@@ -33,8 +48,6 @@ from fedtailor.weights import Weights
 
 DROPPED = "dropped out"
 FINAL_TOGETHER = 64  # clients of the final pass in one transaction
-
-Decider = Callable[[Server, Decide], Tensor]
 
 
 class ClientsFailed(UserError):
@@ -56,6 +69,7 @@ class _Round:
     tasks: dict[int, dict[str, Any]] = field(default_factory=dict)
     scores: dict[str, dict[int, Score]] = field(default_factory=dict)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    late_rewards: list[tuple[float, int, int, str, int | None]] = field(default_factory=list)
     times: RoundTimes | None = None  # if there is a clock
 
     def fail(self, client: int, reason: str) -> None:
@@ -75,7 +89,7 @@ class RoundLoop:
         engine: Engine,
         store: Store,
         callbacks: Callback,
-        deciders: Mapping[str, Decider] | None = None,
+        deciders: Mapping[str, Rule] | None = None,
         policy: Policy | None = None,
         episodes: int = 1,
     ):
@@ -134,6 +148,7 @@ class RoundLoop:
         available = self._wait_for_clients(work)
         cohort = choose_cohort(self.experiment, self.clients, server.moment, available)
         due = self._due(server.round)
+        server.decisions.begin_round(server)
         payloads = dict(sorted(self._drive(self.method.prepare(server, cohort), server, work).items()))
         measured: set[str] = set(self.experiment.evaluation.models) if self.experiment.evaluation.every else set()
         look = due and "received" in measured
@@ -141,6 +156,7 @@ class RoundLoop:
         replies = self._fit(payloads, measured if look else measured - {"received"}, alike, alone, work)
         if replies:
             self._drive(self.method.finish(server, replies), server, work)
+            server.decisions.end_round(server)
         elif work.details:
             reason = next(iter(work.failed.values()))
             raise ClientsFailed(f"every client failed in round {server.round}: {reason}", work.details)
@@ -264,9 +280,8 @@ class RoundLoop:
             elif isinstance(request, Decide):
                 answer = self._decide(request, server, work, preview)
             elif isinstance(request, Reward):
+                self._reward(request, server, work, preview)
                 answer = None
-                _reward(request, work)
-                self.callbacks.rewarded(request.name, float(request.value))
             else:
                 raise TypeError(f"{type(self.method).__name__} yielded {request!r}; yield Ask, Decide or Reward")
 
@@ -293,22 +308,34 @@ class RoundLoop:
                 failed[result.client] = work.failed[result.client]
         return Replies(answers, failed, phase.times)
 
-    def _decide(self, question: Decide, server: Server, work: _Round, preview: bool) -> Tensor:
-        script = self.deciders.get(question.name, self.method.decide)
-        action = script(server, question)
+    def _decide(self, asked: Decide, server: Server, work: _Round, preview: bool) -> Decided:
+        decided = server.decisions.decide(server, asked, self.deciders.get(asked.name))
         if not preview:
+            question = decided.question
             work.decisions.append(
                 {
                     **_place(server.moment),
                     "name": question.name,
                     "about": question.about,
                     "observation": pack(question.observation),
-                    "mask": None if question.mask is None else pack(question.mask),
-                    "action": pack(action),
+                    "mask": pack(question.mask),
+                    "action": pack(decided.action),
                     "reward": None,
                 }
             )
-        return action
+        return decided
+
+    def _reward(self, reward: Reward, server: Server, work: _Round, preview: bool) -> None:
+        if preview:
+            return
+        decided, value = reward.decision, float(reward.value)
+        server.decisions.reward(server, decided, value, reward.objective)
+        if decided.round == server.round:
+            row = next(r for r in work.decisions if (r["name"], r["about"]) == (decided.name, decided.about))
+            row["reward"] = value
+        else:
+            work.late_rewards.append((value, server.moment.episode, decided.round, decided.name, decided.about))
+        self.callbacks.rewarded(decided.name, value)
 
     # Evaluation
 
@@ -365,10 +392,10 @@ class RoundLoop:
             return True
         server = self._preview_server(last + 1)
         payloads, packed = self._payloads_for(range(self.clients), server), Packed()
-        for start in range(0, len(missing), FINAL_TOGETHER):
+        for first in range(0, len(missing), FINAL_TOGETHER):
             if stop():
                 return False
-            portion = missing[start : start + FINAL_TOGETHER]
+            portion = missing[first : first + FINAL_TOGETHER]
             events = []
             tasks = [
                 self.tasks.later("final", client, payloads[client], packed, server.moment, greedy=True)
@@ -407,6 +434,7 @@ class RoundLoop:
             self.store.insert("tasks", [task for _, task in sorted(work.tasks.items())])
             self.store.insert("events", [_event(server.moment, c, "failed", r) for c, r in sorted(work.failed.items())])
             self.store.insert("decisions", work.decisions)
+            self.store.reward(work.late_rewards)
             clock = self._store_times(work)
             seconds = time.perf_counter() - begin
             self.store.insert("rounds", [{**row, "bytes_up": up, "seconds": seconds}])
@@ -441,6 +469,14 @@ class RoundLoop:
     def _store_states(self, work: _Round) -> None:
         for key, value in self.server.state.items():
             self.store.set_state("server", key, pack({"value": value}))
+        rows = self.server.decisions.rows()
+        for key, value in rows.items():
+            self.store.set_state("decisions", key, pack({"value": value}))
+        for key in set(self.store.state_keys("decisions")) - set(rows):
+            self.store.set_state("decisions", key, None)
+        for name, replay in self.server.decisions.replays.items():
+            for place, transition in replay.take_changed().items():
+                self.store.set_state(f"replay {name}", place, pack(transition))
         for key in set(self.store.state_keys("server")) - set(self.server.state):
             self.store.set_state("server", key, None)
         for client, row in sorted(self.server.memory.loaded.items()):
@@ -480,16 +516,36 @@ class RoundLoop:
             clock=self.clock,
             family=self.family,
         )
-        self.method.start_server(server)
+        self._start(server)
         stored = {key: self.store.state("server", key) for key in self.store.state_keys("server")}
         kept = {key: unpack(data)["value"] for key, data in stored.items() if data is not None}
         if self._afresh:
+            assert isinstance(self.method, AgentMethod)
             server.adopt({key: kept[key] for key in self.method.carries})
         elif kept:
             server.restore(kept)
         elif self.policy is not None:
             server.adopt(self.policy.parts)
+            server.decisions.adopt(self.policy.agents)
+        if kept:
+            self._load_decisions(server)
         return server
+
+    def _start(self, server: Server) -> None:
+        pretrains = self.store.meta("episodes") is not None
+        start(self.method, server, keeps_best=pretrains and self.experiment.pretrain.keep == "best")
+
+    def _load_decisions(self, server: Server) -> None:
+        rows = {key: self.store.state("decisions", key) for key in self.store.state_keys("decisions")}
+        replays = {
+            name: {
+                int(place): unpack(data)
+                for place in self.store.state_keys(f"replay {name}")
+                if (data := self.store.state(f"replay {name}", place)) is not None
+            }
+            for name in server.decisions.replays
+        }
+        server.decisions.load({key: unpack(data)["value"] for key, data in rows.items() if data is not None}, replays)
 
     def _moment(self) -> Moment:
         """The next round: of the episode that was left, or the first of a new one."""
@@ -553,15 +609,6 @@ def drop_outs(experiment: Experiment, cohort: Iterable[int], moment: Moment) -> 
         if client not in absent
         and numpy_stream(moment.seed, moment.episode, moment.round, client, "dropout").random_sample() < rate
     ]
-
-
-def _reward(reward: Reward, work: _Round) -> None:
-    for decision in reversed(work.decisions):
-        if (decision["name"], decision["about"]) == (reward.name, reward.about):
-            decision["reward"] = float(reward.value)
-            return
-    about = "" if reward.about is None else f" about {reward.about}"
-    raise ValueError(f"a reward for {reward.name!r}{about}, which was not decided in this round")
 
 
 def _no_task(client: int, moment: Moment) -> dict[str, Any]:

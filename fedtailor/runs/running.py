@@ -26,18 +26,21 @@ from fedtailor.methods import (
     Method,
     Moment,
     Policy,
+    Rule,
     Server,
     catalogue,
     check_policy,
     find,
     read_policy,
+    shape,
     spec,
+    start,
 )
 from fedtailor.models import build as build_network
 from fedtailor.models import count_flops
 from fedtailor.runs import toml
 from fedtailor.runs.callbacks import Callback
-from fedtailor.runs.loop import Decider, RoundLoop, largest_cohort
+from fedtailor.runs.loop import RoundLoop, largest_cohort
 from fedtailor.runs.reading import Run
 from fedtailor.runs.settings import Evaluation, Experiment, experiment
 from fedtailor.runs.store import Store
@@ -93,7 +96,7 @@ def run(
     federation: Federation | None = None,
     callbacks: Callback | None = None,
     resources: Resources | None = None,
-    deciders: Mapping[str, Decider] | None = None,
+    deciders: Mapping[str, Rule] | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Run:
     """Run an experiment from the start in a new folder (``runs/<name>`` unless said otherwise).
@@ -113,7 +116,7 @@ def pretrain(
     federation: Federation | None = None,
     callbacks: Callback | None = None,
     resources: Resources | None = None,
-    deciders: Mapping[str, Decider] | None = None,
+    deciders: Mapping[str, Rule] | None = None,
 ) -> Run:
     """Train a method's agent on a scenario, for the method's ``policy`` setting in other runs.
 
@@ -121,8 +124,8 @@ def pretrain(
     resumed as any other, and at its end holds the policy. Nothing is tested, so test data play no part in it.
     """
     settings = experiment(source)
-    if not settings.method.carries:
-        able = ", ".join(name for name, kind in catalogue().items() if kind.carries)
+    if not isinstance(settings.method, AgentMethod):
+        able = ", ".join(name for name, kind in catalogue().items() if issubclass(kind, AgentMethod))
         raise UserError(f"{spec(settings.method)} has no agent to pre-train; these have: {able}")
     changes = {"method": settings.method.rehearsal(), "evaluation": Evaluation(every=0, final=False)}
     place = Path(folder) if folder is not None else Path("policies") / settings.name
@@ -140,7 +143,7 @@ def resume(
     callbacks: Callback | None = None,
     resources: Resources | None = None,
     engine: Mapping[str, Any] | None = None,
-    deciders: Mapping[str, Decider] | None = None,
+    deciders: Mapping[str, Rule] | None = None,
     episodes: int | None = None,
 ) -> Run:
     """Go on with a run from its last complete round; ``engine`` may say where, which changes no result.
@@ -299,8 +302,8 @@ def _policy_of(settings: Experiment, job: Job) -> Policy | None:
         largest_cohort=most,
         family=family,
     )
-    settings.method.start_server(server)
-    check_policy(policy, settings.method.policy, spec(settings.method), settings.method.shape(server))
+    start(settings.method, server)
+    check_policy(policy, settings.method.policy, spec(settings.method), shape(settings.method, server))
     return policy
 
 
@@ -309,7 +312,7 @@ def _begin(
     settings: Experiment,
     resources: Resources,
     callbacks: Callback,
-    deciders: Mapping[str, Decider] | None,
+    deciders: Mapping[str, Rule] | None,
     meta: Mapping[str, Any] | None = None,
 ) -> Run:
     if place.exists():
@@ -354,7 +357,7 @@ def _go_on(
     job: Job,
     resources: Resources,
     callbacks: Callback,
-    deciders: Mapping[str, Decider] | None,
+    deciders: Mapping[str, Rule] | None,
     policy: Policy | None,
 ) -> Run:
     with Store(place, write=True) as store:
@@ -386,8 +389,11 @@ def _go_on(
             raise Interrupted(place)
         if episodes is not None:
             method = settings.method
+            assert isinstance(method, AgentMethod)
             learned = {"environment": store.meta("environment"), "experiment": settings.as_dict(), "episodes": episodes}
-            Policy(spec(method), method.learned(loop.server), method.shape(loop.server), learned).write(place)
+            agents, parts = loop.server.decisions.policy(), method.learned(loop.server)
+            of = spec(method.rehearses or method)
+            Policy(of, agents, parts, shape(method, loop.server), learned).write(place)
         with store.transaction():
             store.set_meta("finished", True)
     return Run(place)

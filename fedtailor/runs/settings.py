@@ -97,6 +97,11 @@ class PretrainSettings(BaseModel):
     episodes: int = Field(
         1, ge=1, le=1_000_000, description="whole federations, one after the other, each from the start"
     )
+    keep: Literal["last", "best"] = Field(
+        "last",
+        description="the policy to keep: the last one, or that in the middle of the three episodes in a row with the "
+        "highest objective on validation data",
+    )
 
 
 class Experiment(BaseModel):

@@ -137,6 +137,13 @@ class Store:
             with self._sound():
                 self._db.executemany(f"INSERT OR REPLACE INTO {table} ({', '.join(rows[0])}) VALUES ({marks})", rows)
 
+    def reward(self, rewards: Iterable[tuple[float, int, int, str, int | None]]) -> None:
+        """Complete decisions of earlier rounds: value, episode, round, name, client."""
+        with self._sound():
+            self._db.executemany(
+                "UPDATE decisions SET reward = ? WHERE episode = ? AND round = ? AND name = ? AND about IS ?", rewards
+            )
+
     def meta(self, key: str) -> Any:
         rows = self.rows("SELECT value FROM meta WHERE key = ?", [key])
         try:

@@ -1,0 +1,45 @@
+"""The best policy of a pre-training."""
+
+from copy import deepcopy
+from statistics import fmean
+from typing import Any
+
+from fedtailor.agents.base import Agent
+
+WINDOW = 3  # episodes in a row by which a policy is judged: one alone is luck
+
+
+class BestPolicy:
+    """Keeps the policy in the middle of the ``WINDOW`` episodes in a row with the highest mean objective."""
+
+    def __init__(self) -> None:
+        self.value: float | None = None  # the objective of this episode so far
+        self.values: list[float] = []  # of the latest episodes
+        self.former: dict[str, Any] | None = None  # the policy of the episode before
+        self.kept: dict[str, Any] | None = None  # the best so far: episode, agent, value
+
+    def add(self, objective: float) -> None:
+        """A round of this episode contributed to its objective."""
+        self.value = (self.value or 0.0) + objective
+
+    def end_episode(self, agent: Agent, episode: int) -> None:
+        """Judge the episode, before the agent learns from it."""
+        if self.value is None:
+            return
+        self.values = [*self.values, self.value][-WINDOW:]
+        best = -1.0 if self.kept is None else self.kept["value"]
+        if len(self.values) == WINDOW and fmean(self.values) > best:
+            self.kept = {**(self.former or {}), "value": fmean(self.values)}
+        self.former = {"episode": episode, "agent": deepcopy(agent.policy())}
+        self.value = None
+
+    def begin_episode(self) -> None:
+        """An episode that was not judged does not count."""
+        self.value = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "values": self.values, "former": self.former, "kept": self.kept}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.value, self.values = state["value"], state["values"]
+        self.former, self.kept = state["former"], state["kept"]

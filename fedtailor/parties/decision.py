@@ -1,0 +1,247 @@
+"""The declaration of a decision, a question with its slots filled, and the decision that was made."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, model_validator
+from torch import Tensor
+
+from fedtailor.agents import DDPG, PPO, VDN, Agent, AgentSettings, DDPGSettings, PPOSettings, VDNSettings
+from fedtailor.agents.actions import Kind
+from fedtailor.parties.requests import Decide, Key
+
+if TYPE_CHECKING:
+    from fedtailor.parties.server import Server
+
+SMALLEST = 1e-6  # of a feature, for its logarithm
+
+Rule = Callable[["Server", "Question"], Tensor]  # decides in place of an agent
+
+
+class AgentTables(BaseModel):
+    """The agents of a method, a field for each decision: ``[method.agents.<decision>]``.
+
+    What a user leaves out has the method's own default, not that of the agent's class.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        tables = {str(name).replace("-", "_"): table for name, table in given.items()}
+        for name, known in cls.model_fields.items():
+            table = tables.get(name)
+            if isinstance(table, dict):
+                tables[name] = {**known.get_default(call_default_factory=True).model_dump(), **table}
+        return tables
+
+    def of(self, decision: str) -> AgentSettings:
+        """The settings of the agent that makes a decision."""
+        settings: AgentSettings = getattr(self, decision.replace("-", "_"))
+        return settings
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Numbers that an agent sees of a slot. The agent sees their logarithm with a ``scale``."""
+
+    name: str
+    width: int = 1
+    scale: Literal["", "log", "log1p"] = ""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The declaration of a decision.
+
+    Parameters
+    ----------
+    name
+        Its name in ``Decide``, in records and, with ``_`` for ``-``, in ``[method.agents]``.
+    features
+        What the agent sees of a slot.
+    actions
+        What is decided, by name: one kind of action, or several together.
+    agent
+        The settings of its agent, of the class that says which agent it is.
+    slots
+        Clients that one decision is about, at most.
+    own
+        Names of further slots with a fixed place, after those of the clients.
+    rules
+        What can decide in the agent's place, beside ``uniform`` and ``random``: a function, or None where the
+        question brings its action in ``context``.
+    whole_federation
+        Whether an episode is a whole federation; otherwise each decision is one.
+    rewarded_later
+        Whether a reward may come in a later round; otherwise a decision that the round did not reward is dropped.
+    warming
+        What is done in the first ``warmup`` rounds.
+    options
+        Arguments of the agent that a user does not set.
+    streams
+        Names of the random streams of the agent's start, exploration and learning. Names are part of the results.
+    """
+
+    name: str
+    features: Sequence[Feature]
+    actions: Mapping[str, Kind]
+    agent: AgentSettings
+    slots: int
+    own: tuple[str, ...] = ()
+    rules: Mapping[str, "Rule | None"] = field(default_factory=dict)
+    whole_federation: bool = False
+    rewarded_later: bool = False
+    warming: Literal["random", "neutral"] = "random"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    streams: tuple[str, str, str] | None = None
+
+    @property
+    def width(self) -> int:
+        """Numbers that the agent sees of a slot."""
+        return sum(feature.width for feature in self.features)
+
+    @property
+    def all_slots(self) -> int:
+        return self.slots + len(self.own)
+
+    def stream(self, use: Literal["start", "exploration", "learning"], about: int | None = None) -> str:
+        """The name of a random stream of its agent."""
+        names = self.streams or (f"agent of {self.name}", f"exploration of {self.name}", f"learning of {self.name}")
+        return names[("start", "exploration", "learning").index(use)].format(about=about)
+
+    def build(self, stream: torch.Generator) -> Agent:
+        """Its agent, untrained."""
+        slots, width = self.all_slots, self.width
+        if isinstance(self.agent, PPOSettings):
+            heads = {name: kind.head() for name, kind in self.actions.items()}
+            return PPO(slots, width, heads, self.agent, stream, **self.options)
+        (kind,) = self.actions.values()
+        if isinstance(self.agent, DDPGSettings):
+            return DDPG(slots, width, kind, self.agent, stream, **self.options)  # type: ignore[arg-type]
+        assert isinstance(self.agent, VDNSettings)
+        return VDN(slots, width, kind.options, self.agent, stream, **self.options)  # type: ignore[attr-defined]
+
+    def shape(self) -> dict[str, int | str]:
+        """What two runs must agree on to share a policy."""
+        kinds = ", ".join(f"{name}: {kind.describe()}" for name, kind in self.actions.items())
+        scales = ", ".join(f"{f.scale} {f.name}".strip() for f in self.features)
+        shape: dict[str, int | str] = {"actions": kinds, "features": f"{scales} ({self.width} in all)"}
+        shape |= self.agent.describe()
+        return shape if self.agent.any_slots else {**shape, "slots": self.all_slots}
+
+    def seen(self, observation: Tensor) -> Tensor:
+        """An observation (slots, features) as the agent sees it."""
+        if not any(feature.scale for feature in self.features):
+            return observation
+        columns = torch.split(observation, [feature.width for feature in self.features], -1)
+        return torch.cat([_scaled(x, f.scale) for x, f in zip(columns, self.features, strict=True)], -1)
+
+    def split(self, action: Tensor) -> dict[str, Tensor]:
+        """The numbers of an action by the names of its kinds."""
+        if len(self.actions) == 1:
+            return dict.fromkeys(self.actions, action)
+        sizes = [self.all_slots if kind.per_slot else 1 for kind in self.actions.values()]
+        return dict(zip(self.actions, action.split_with_sizes(sizes, -1), strict=True))
+
+
+@dataclass(frozen=True)
+class Question:
+    """A `Decide` with its slots filled: what agents, rules and environments answer."""
+
+    declared: Decision
+    about: int | None
+    keys: tuple[Key, ...]  # of the rows that were given
+    places: tuple[int, ...]  # their slots
+    observation: Tensor  # (slots, features)
+    mask: Tensor  # (slots,)
+    context: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.declared.name
+
+    @classmethod
+    def of(cls, declared: Decision, asked: Decide) -> "Question":
+        """Put every row into its slot: clients in the order they are given, own slots at their fixed places."""
+        own = {name: declared.slots + place for place, name in enumerate(declared.own)}
+        clients = iter(range(declared.slots))
+        keys = tuple(asked.rows)
+        places = tuple(own[key] if key in own else next(clients) for key in keys)
+        observation = torch.zeros(declared.all_slots, declared.width)
+        mask = torch.zeros(declared.all_slots, dtype=torch.bool)
+        for key, place in zip(keys, places, strict=True):
+            observation[place] = torch.as_tensor(asked.rows[key])
+            mask[place] = key not in asked.absent
+        return cls(declared, asked.about, keys, places, observation, mask, asked.context)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A decision that was made.
+
+    ``decision["weights"]`` is ``{client: weight}`` or, where the action is one number for all, that number.
+    """
+
+    question: Question
+    action: Tensor
+    round: int
+
+    @property
+    def name(self) -> str:
+        return self.question.name
+
+    @property
+    def about(self) -> int | None:
+        return self.question.about
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        return self.question.keys
+
+    @property
+    def context(self) -> Mapping[str, Any]:
+        return self.question.context
+
+    def numbers(self, action: str) -> Tensor:
+        """The numbers of the rows that were given, in their order, or the one number for all."""
+        own = self.question.declared.split(self.action)[action]
+        return own[list(self.question.places)] if self.question.declared.actions[action].per_slot else own
+
+    def __getitem__(self, action: str) -> Any:
+        numbers = self.numbers(action).tolist()
+        per_slot = self.question.declared.actions[action].per_slot
+        return dict(zip(self.keys, numbers, strict=True)) if per_slot else numbers[0]
+
+    def packed(self) -> dict[str, Any]:
+        """As a tree to store."""
+        asked = self.question
+        return {
+            "name": self.name,
+            "about": asked.about,
+            "keys": list(asked.keys),
+            "places": list(asked.places),
+            "observation": asked.observation,
+            "mask": asked.mask,
+            "context": dict(asked.context),
+            "action": self.action,
+            "round": self.round,
+        }
+
+    @classmethod
+    def unpacked(cls, tree: Mapping[str, Any], declared: Mapping[str, Decision]) -> "Decided":
+        keys, places = tuple(tree["keys"]), tuple(tree["places"])
+        observation, mask, context = tree["observation"], tree["mask"], tree["context"]
+        asked = Question(declared[tree["name"]], tree["about"], keys, places, observation, mask, context)
+        return cls(asked, tree["action"], tree["round"])
+
+
+def _scaled(x: Tensor, scale: str) -> Tensor:
+    if scale == "log1p":
+        return x.clamp(min=0).log1p()
+    return x.clamp(min=SMALLEST).log() * (x > 0) if scale == "log" else x  # an empty slot stays 0
