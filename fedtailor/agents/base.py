@@ -23,6 +23,10 @@ class AgentSettings(BaseModel):
     )
     warmup: int = Field(0, ge=0, description="rounds before the agent decides, where there is no policy")
 
+    def learns_with(self, policy: bool) -> bool:
+        """Whether it is to learn in a run that starts with a policy, or without one."""
+        return self.learn == "always" or (self.learn == "auto" and not policy)
+
     @property
     def teaches(self) -> bool:
         """Whether learning would change anything."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedtailor.agents import DDPG, PPO, VDN, Agent, AgentSettings, DDPGSettings, PPOSettings, VDNSettings
 from fedtailor.agents.actions import Kind
+from fedtailor.errors import unknown
 from fedtailor.parties.requests import Decide, Key
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ class AgentTables(BaseModel):
         settings: AgentSettings = getattr(self, decision.replace("-", "_"))
         return settings
 
+    def learning(self, **changes: Any) -> Self:
+        """The same agents, all of which learn; ``changes`` are further settings of all of them."""
+        changes = {"learn": "always", **changes}
+        return self.model_copy(
+            update={name: getattr(self, name).model_copy(update=changes) for name in type(self).model_fields}
+        )
+
 
 @dataclass(frozen=True)
 class Feature:
@@ -68,7 +76,8 @@ class Decision:
     actions
         What is decided, by name: one kind of action, or several together.
     agent
-        The settings of its agent, of the class that says which agent it is.
+        The settings of its agent, of the class that says which agent it is. Settings of another class have no agent:
+        a rule decides.
     slots
         Clients that one decision is about, at most.
     own
@@ -100,6 +109,16 @@ class Decision:
     warming: Literal["random", "neutral"] = "random"
     options: Mapping[str, Any] = field(default_factory=dict)
     streams: tuple[str, str, str] | None = None
+
+    def __post_init__(self) -> None:
+        known = [*self.rules, "uniform", "random", *(["agent"] if self.has_agent else [])]
+        if self.agent.decider not in known:
+            raise unknown(f"decider of {self.name}", self.agent.decider, known)
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether there is an agent to decide, and not rules alone."""
+        return isinstance(self.agent, PPOSettings | DDPGSettings | VDNSettings)
 
     @property
     def width(self) -> int:

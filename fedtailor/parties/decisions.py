@@ -32,8 +32,8 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
 
     def __init__(self, declared: Sequence[Decision], server: "Server", policy: bool = False, keeps_best: bool = False):
         self.declared = {decision.name: decision for decision in declared}
-        self.agents = {name: one.build(server.stream(one.stream("start"))) for name, one in self.declared.items()}
-        self.best = {name: BestPolicy() for name in self.declared} if keeps_best else {}
+        self.agents = {one.name: one.build(server.stream(one.stream("start"))) for one in declared if one.has_agent}
+        self.best = {name: BestPolicy() for name in self.agents} if keeps_best else {}
         self._policy = policy  # whether the agents start with one
         self._open: dict[tuple[str, int | None], Decided] = {}
         self._streams: dict[str, torch.Generator] = {}  # of learning, in this round: agents may share one
@@ -98,8 +98,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
     def learns(self, name: str) -> bool:
         """Whether the agent of a decision learns, and so explores, in this run."""
         settings = self.declared[name].agent
-        wanted = settings.learn == "always" or (settings.learn == "auto" and not self._policy)
-        return wanted and settings.decider == "agent" and settings.teaches
+        return settings.learns_with(self._policy) and settings.decider == "agent" and settings.teaches
 
     def warming(self, server: "Server", name: str) -> bool:
         """Whether this is one of the first rounds, in which the agent does not decide yet."""
@@ -173,7 +172,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
 
     def shape(self) -> dict[str, int | str]:
         """What another run must agree on to use the policy."""
-        return {f"{name}, {key}": value for name, d in self.declared.items() for key, value in d.shape().items()}
+        return {f"{name}, {key}": value for name in self.agents for key, value in self.declared[name].shape().items()}
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
