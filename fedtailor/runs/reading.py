@@ -137,8 +137,11 @@ class Run:
 
     def server_state(self) -> dict[str, Any]:
         """What the server keeps now, by key: the model and all that the method puts there; objects as their state."""
-        stored = {key: self._store.state("server", key) for key in self._store.state_keys("server")}
-        return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
+        return self._state("server")
+
+    def agents_state(self) -> dict[str, Any]:
+        """What the agents know now: ``agent <decision>``, and ``best <decision>`` where pre-training keeps the best."""
+        return self._state("decisions")
 
     def summary(self) -> dict[str, Any]:
         """The run in one JSON document."""
@@ -159,6 +162,10 @@ class Run:
             "failed_tasks": len(self.events()),
             **({"clock": self._clock_summary()} if self._has_clock else {}),
         }
+
+    def _state(self, kind: str) -> dict[str, Any]:
+        stored = {key: self._store.state(kind, key) for key in self._store.state_keys(kind)}
+        return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
 
     def _clock_summary(self) -> dict[str, Any]:
         """The time of all rounds, means over rounds, and how often a client was late or dropped out."""
