@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 import fedtailor
+from fedtailor.agents import MeanDeviation
 from fedtailor.data import Federation, Samples, Shares
 from fedtailor.messages.trees import unpack
-from fedtailor.methods import Client, Decide, Payload, Server, find
-from fedtailor.methods.feddrl import FedDRL, MeanDeviation
+from fedtailor.methods import Client, Decide, Payload, Question, Rule, Server, find
+from fedtailor.methods.feddrl import FedDRL
 from fedtailor.runs import Callback, Interrupted, RoundReport
 from fedtailor.runs.store import Store
 from fedtailor.seeding import torch_stream
@@ -53,13 +54,10 @@ def judged(train: Sequence[Sequence[float]], val: Sequence[Sequence[float]], tes
     return Federation(samples, shares(0), shares(1), shares(2))
 
 
-Decider = Callable[[Server, Decide], Tensor]
-
-
-def always(factors: Callable[[Server], Sequence[float]]) -> dict[str, Decider]:
+def always(factors: Callable[[Server], Sequence[float]]) -> dict[str, Rule]:
     """A script that gives the clients that answered these impact factors: means log(alpha), deviations 0."""
 
-    def script(server: Server, question: Decide) -> Tensor:
+    def script(server: Server, question: Question) -> Tensor:
         assert question.mask is not None
         action = torch.zeros(*question.mask.shape, 2)
         action[question.mask, 0] = torch.tensor(factors(server)).log()
@@ -69,10 +67,13 @@ def always(factors: Callable[[Server], Sequence[float]]) -> dict[str, Decider]:
 
 
 def agent_of(run: fedtailor.Run) -> dict[str, Any]:
-    data = run._store.state("server", "agent")
-    assert data is not None
-    state: dict[str, Any] = unpack(data)["value"].state
-    return state
+    return run.agents()["impact"]
+
+
+def replay_of(run: fedtailor.Run) -> dict[str, Tensor]:
+    """The transitions in the replay, by column."""
+    rows = [unpack(row["data"]) for row in run._store.rows("SELECT data FROM state WHERE scope = 'replay impact'")]
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 def model_of(run: fedtailor.Run) -> dict[str, Tensor]:
@@ -110,7 +111,7 @@ def test_hand_feddrl(tmp_path: Path) -> None:
             assert decision["observation"].flatten().tolist() == pytest.approx(flat(state), abs=1e-6)
             assert decision["mask"].tolist() == [True, True]
         agent = agent_of(run)
-        rows = {name: values.flatten().tolist() for name, values in agent["replay"]["rows"].items()}
+        rows = {name: values.flatten().tolist() for name, values in replay_of(run).items()}
         assert rows["reward"] == pytest.approx([-4.625], abs=1e-6)
         assert rows["state"] == pytest.approx(flat(states[0]), abs=1e-6)
         assert rows["next_state"] == pytest.approx(flat(states[1]), abs=1e-6)
@@ -182,12 +183,15 @@ def test_one_client_is_fedavg_whatever_is_decided(tmp_path: Path) -> None:
 def test_learning_changes_the_result_and_none_is_said_to_be_inert(tmp_path: Path) -> None:
     models = []
     for updates in (0, 20):
-        settings = {**DIGITS, "method": {"name": "feddrl", "updates": updates, "actor_lr": 1e-2}}
+        settings = {
+            **DIGITS,
+            "method": {"name": "feddrl", "agents": {"impact": {"updates": updates, "actor_lr": 1e-2}}},
+        }
         with fedtailor.run(settings, folder=tmp_path / str(updates)) as run:
             models.append(model_of(run))
             assert agent_of(run)["steps"] == updates * 3
     assert largest_gap(*models) > 1e-4
-    assert "never learns" in (find("feddrl")(updates=0).inert() or "")
+    assert "never learns" in (find("feddrl")(agents={"impact": {"updates": 0}}).inert() or "")
     assert find("feddrl")().inert() is None
 
 
@@ -204,12 +208,15 @@ def test_it_learns_whose_update_helps(tmp_path: Path) -> None:
 
 
 def test_decisions_explore_in_rounds_and_are_greedy_in_evaluation(tmp_path: Path) -> None:
-    played = play(tmp_path / "run", FedDRL(noise=1.0), judged(HERE, ([1.0], [4.0])))
-    server, method = played.loop.server, played.loop.method
-    question = Decide("impact", torch.zeros(2, 3), torch.tensor([True, True]))
+    played = play(
+        tmp_path / "run", FedDRL.model_validate({"agents": {"impact": {"noise": 1.0}}}), judged(HERE, ([1.0], [4.0]))
+    )
+    server = played.loop.server
+    asked = Decide("impact", {0: [0.0, 0.0, 0.0], 1: [0.0, 0.0, 0.0]})
     preview = server.preview(method.start_server)
-    assert torch.equal(method.decide(preview, question), server.state["agent"].act(torch.zeros(2, 3)))
-    assert not torch.equal(method.decide(server, question), method.decide(preview, question))
+    greedy = preview.decisions.decide(preview, asked).action
+    assert torch.equal(greedy, server.decisions.agents["impact"].act(torch.zeros(2, 3)))
+    assert not torch.equal(server.decisions.decide(server, asked).action, greedy)
 
 
 # Circumstances
@@ -246,14 +253,14 @@ def test_the_reward_is_that_of_those_who_judge(tmp_path: Path) -> None:
     rewards = [row["reward"] for row in played.store.rows("SELECT reward FROM decisions ORDER BY id")]
     assert rewards[0] is None
     assert rewards[2] == pytest.approx(-((played.server(W) - 4) ** 2) / 2, abs=1e-6)
-    assert len(played.loop.server.state["agent"].replay) == 1
+    assert len(played.loop.server.decisions.agents["impact"].replay) == 1
     assert played.server(W) != 1.0
 
 
 def test_without_validation_data_nothing_is_learned_and_nothing_breaks(tmp_path: Path) -> None:
     played = play(tmp_path / "run", FedDRL(), targets(*HERE))
     assert [row["reward"] for row in played.store.rows("SELECT reward FROM decisions")] == [None, None]
-    assert played.loop.server.state["agent"].steps == 0
+    assert played.loop.server.decisions.agents["impact"].steps == 0
 
 
 # What decides, and what does not
@@ -261,7 +268,7 @@ def test_without_validation_data_nothing_is_learned_and_nothing_breaks(tmp_path:
 
 def test_test_targets_do_not_influence_the_policy_but_validation_targets_do(tmp_path: Path) -> None:
     def decided(name: str, federation: Federation) -> tuple[list[Any], dict[str, Tensor]]:
-        settings = {**SCALAR, "rounds": 5, "method": {"name": "feddrl", "updates": 5}}
+        settings = {**SCALAR, "rounds": 5, "method": {"name": "feddrl", "agents": {"impact": {"updates": 5}}}}
         with fedtailor.run(settings, folder=tmp_path / name, federation=federation) as run:
             rows = run._store.rows("SELECT observation, action, reward FROM decisions ORDER BY id")
             return rows, {**model_of(run), "agent": agent_of(run)["networks"]["actor"]["parameters"][0]}
@@ -290,7 +297,7 @@ EXACT = {
     **DIGITS,
     "rounds": 5,
     "participation": {"ratio": 0.7, "dropout": 0.2},
-    "method": {"name": "feddrl", "updates": 3, "hidden": 16, "capacity": 3},
+    "method": {"name": "feddrl", "agents": {"impact": {"updates": 3, "hidden": [16, 16], "capacity": 3}}},
 }
 
 
@@ -320,9 +327,8 @@ def test_interrupted_and_resumed_is_the_same_to_the_bit_replay_included(
         fedtailor.run(EXACT, folder=tmp_path / "run", callbacks=StopAt(round))
     with fedtailor.Run(tmp_path / "run") as run:
         assert run.rounds_done == round
-        kept = agent_of(run)
-        assert len(kept["replay"]["rows"].get("reward", [])) == min(round - 1, 3)
-        assert kept["pending"] is not None
+        assert len(run._store.state_keys("replay impact")) == min(round - 1, 3)
+        assert agent_of(run)["pending"] is not None
     fedtailor.resume(tmp_path / "run").close()
     assert everything(tmp_path / "run") == everything(whole)
 
