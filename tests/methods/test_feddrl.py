@@ -213,7 +213,7 @@ def test_decisions_explore_in_rounds_and_are_greedy_in_evaluation(tmp_path: Path
     )
     server = played.loop.server
     asked = Decide("impact", {0: [0.0, 0.0, 0.0], 1: [0.0, 0.0, 0.0]})
-    preview = server.preview(method.start_server)
+    preview = server.preview(played.loop.method.start_server)
     greedy = preview.decisions.decide(preview, asked).action
     assert torch.equal(greedy, server.decisions.agents["impact"].act(torch.zeros(2, 3)))
     assert not torch.equal(server.decisions.decide(server, asked).action, greedy)
