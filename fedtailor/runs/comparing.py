@@ -37,9 +37,9 @@ class Comparison:
 
     Examples
     --------
-    >>> comparison = fedtailor.Comparison("runs/first-comparison")  # doctest: +SKIP
-    >>> {row.method: row.accuracy["final"].mean for row in comparison.table()}  # doctest: +SKIP
-    {'fedavg': 0.81, 'fedper': 0.93}
+    >>> comparison = fedtailor.Comparison("runs/first-comparison")
+    >>> [(row.method, row.seeds) for row in comparison.table()]
+    [('fedavg', 2), ('fedper', 2)]
     """
 
     def __init__(self, folder: str | Path):
@@ -144,9 +144,10 @@ def compare(
 
     Examples
     --------
-    >>> comparison = fedtailor.compare({"rounds": 5}, methods=["fedavg", "fedper"], seeds=[0, 1])  # doctest: +SKIP
-    >>> comparison.summary().row("fedper").accuracy["final"].mean  # doctest: +SKIP
-    0.93
+    >>> settings = {"name": "first", "rounds": 2}
+    >>> comparison = fedtailor.compare(settings, methods=["fedavg", "fedper"], seeds=[0, 1])
+    >>> comparison.summary().row("fedper").accuracy["final"].mean > 0.5
+    True
     """
     settings = experiment(source)
     changes: dict[str, Any] = {}

@@ -75,8 +75,9 @@ def export_client(run: str | Path, client: int, target: str | Path) -> Path:
 
     Examples
     --------
-    >>> fedtailor.export_client("runs/first", 3, "exports/client-3")  # doctest: +SKIP
-    PosixPath('exports/client-3')
+    >>> folder = fedtailor.export_client("runs/first", 3, "exports/client-3")
+    >>> sorted(file.name for file in folder.iterdir())
+    ['card.json', 'model.safetensors']
     """
     settings, job, network, weights = personal_model(run, client)
     return _write(Path(target), settings, job, network, weights, {"client": client})
@@ -101,8 +102,9 @@ def export_global(run: str | Path, target: str | Path, model: str = "global") ->
 
     Examples
     --------
-    >>> fedtailor.export_global("runs/fedavg", "exports/fedavg")  # doctest: +SKIP
-    PosixPath('exports/fedavg')
+    >>> folder = fedtailor.export_global("runs/first-comparison/fedavg-s0", "exports/fedavg")
+    >>> sorted(file.name for file in folder.iterdir())
+    ['card.json', 'model.safetensors']
     """
     settings, job, models = server_models(run)
     if model not in models:
@@ -126,9 +128,11 @@ def load_model(folder: str | Path) -> Model:
 
     Examples
     --------
-    >>> model = fedtailor.load_model("exports/client-3")  # doctest: +SKIP
-    >>> model.predict(images)  # doctest: +SKIP
-    ['7', '1', '4']
+    >>> model = fedtailor.load_model("exports/client-3")
+    >>> with fedtailor.Run("runs/first") as run:
+    ...     images = run.federation().samples.x[:3]
+    >>> len(model.predict(images))
+    3
     """
     place = Path(folder)
     try:
