@@ -163,7 +163,7 @@ def test_switching_an_idea_off_changes_the_numbers(on: Any, off: Any, tmp_path: 
             "engine": {"kind": "inline"},
         }
         with fedtailor.run(experiment, folder=tmp_path / str(len(losses))) as run:
-            losses.add(run.last()["final"]["loss"])
+            losses.add(run.last()["final"].loss)
     assert len(losses) == 2
 
 

@@ -35,8 +35,8 @@ def assert_sound(run: fedtailor.Run) -> None:
     """Finished, measured, and nothing is NaN."""
     assert run.finished
     final = run.last()["final"]
-    assert 0 <= final["accuracy"] <= 1
-    assert final["loss"] == final["loss"] < float("inf")
+    assert 0 <= final.accuracy <= 1
+    assert final.loss == final.loss < float("inf")
     for row in run._store.rows("SELECT scope, key, data FROM state"):
         assert _finite(unpack(row["data"])), f"{row['scope']}/{row['key']} is not finite"
 

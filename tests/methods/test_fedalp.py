@@ -291,7 +291,7 @@ def test_beta_of_one_makes_a_layer_of_every_group_its_own(tmp_path: Path) -> Non
     """That layer of W is the group's to the bit, whatever the global model is; the others take something of it."""
     with digits(tmp_path / "run", {"name": "fedalp", "beta": 1, "groups": 3}) as run:
         state = run.server_state()
-        _, _, models = fedtailor.runs.running.server_models(run.folder)
+        _, _, models = fedtailor.runs.exporting.server_models(run.folder)
     assert state["psi"].max(1).values.tolist() == [1.0] * 3
     for m, psi in enumerate(state["psi"].tolist()):
         for layer, share in zip(state["layers"], psi, strict=True):
@@ -319,9 +319,9 @@ def test_clients_with_one_label_each_are_grouped_by_it_and_served_better(tmp_pat
         groups = run.server_state()["groups"]
         assert adjusted_rand_score(labels[list(groups)], list(groups.values())) == 1.0
         assert run.server_state()["clustering"]["chosen"] == "by silhouette"
-        local, general = run.last()["received"]["pooled"], run.last()["global"]["pooled"]
+        local, general = run.last()["received"].pooled, run.last()["global"].pooled
     with digits(tmp_path / "2", {"name": "fedavg"}, **ONE_LABEL) as run:
-        plain = run.last()["received"]["pooled"]
+        plain = run.last()["received"].pooled
     assert local > 1.2 * plain
     assert local > 1.2 * general
 
@@ -330,7 +330,7 @@ def test_the_more_beta_the_more_personal(tmp_path: Path) -> None:
     received = []
     for beta in (0.0, 0.1, 0.6):
         with digits(tmp_path / str(beta), {"name": "fedalp", "beta": beta}, **ONE_LABEL) as run:
-            received.append(run.last()["received"]["loss"])
+            received.append(run.last()["received"].loss)
     assert received == sorted(received, reverse=True)
     assert received[0] > 2 * received[-1]
 
@@ -426,7 +426,7 @@ def test_if_nobody_answers_in_round_t_pre_the_next_round_forms_the_groups(
     def everybody(experiment: object, cohort: Iterable[int], moment: Moment) -> list[int]:
         return list(cohort) if moment.round == 1 else []
 
-    monkeypatch.setattr("fedtailor.runs.loop.drop_outs", everybody)
+    monkeypatch.setattr("fedtailor.runs.cohort.drop_outs", everybody)
     played = play(tmp_path / "run", FedALP(groups=2, warmup=0.1), targets(*HERE), rounds=4, **PRODUCT)
     assert played.loop.server.state["clustering"]["round"] == 2
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 from rich.console import Console
 
-from fedtailor.runs import RoundReport
+from fedtailor.runs import Measures, RoundReport
 from fedtailor.views import numbers, progress, report
 from fedtailor.views.progress import Display, Lines, Live
 
@@ -19,8 +19,12 @@ def on_paper(display: Display) -> io.StringIO:
     return text
 
 
+def measured(accuracy: float | None) -> Measures:
+    return Measures(1, accuracy, None, None, None, None, None, None, 2, 10)
+
+
 def done(round: int, failed: dict[int, str] | None = None, accuracy: float = 0.5) -> RoundReport:
-    metrics = {"held": {"accuracy": accuracy}, "global": {"accuracy": None}}
+    metrics = {"held": measured(accuracy), "global": measured(None)}
     return RoundReport(round, 3, (0, 1), failed or {}, 600, 400, 0.5, metrics)
 
 
