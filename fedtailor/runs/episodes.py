@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedtailor.engines import Job
-from fedtailor.methods import AgentMethod, Policy, Rule, shape, spec
+from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.environment import differences
 from fedtailor.runs.loop import RoundLoop
@@ -31,7 +31,7 @@ def run_episodes(
     job: Job,
     resources: Resources,
     callbacks: Callback,
-    deciders: Mapping[str, Rule] | None,
+    deciders: Mapping[str, Decider] | None,
     policy: Policy | None,
 ) -> Run:
     """Run what is left of a run; raises `Interrupted` if the user ends it. Pre-training writes its policy."""

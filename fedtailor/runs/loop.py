@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from fedtailor.devices import RoundTimes
 from fedtailor.engines import Engine, Job
 from fedtailor.errors import UserError
-from fedtailor.methods import Payload, Policy, Rule
+from fedtailor.methods import Decider, Payload, Policy
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.cohort import choose_cohort
@@ -41,7 +41,7 @@ class RoundLoop:
         engine: Engine,
         store: Store,
         callbacks: Callback,
-        deciders: Mapping[str, Rule] | None = None,
+        deciders: Mapping[str, Decider] | None = None,
         policy: Policy | None = None,
         episodes: int = 1,
     ):

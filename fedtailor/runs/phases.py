@@ -7,7 +7,7 @@ from fedtailor.devices import Phase
 from fedtailor.engines import Result, Task
 from fedtailor.messages.payload import Rejected, check
 from fedtailor.messages.trees import pack
-from fedtailor.methods import Ask, Decide, Decided, Duration, Payload, Replies, Reward, Rule, Server
+from fedtailor.methods import Ask, Decide, Decided, Decider, Duration, Payload, Replies, Reward, Server
 from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.cohort import DROPPED, unanswered
@@ -139,7 +139,7 @@ class Phases:
 class Recorder:
     """Has decisions made and rewarded by ``server.decisions``, and records observation, action and reward."""
 
-    def __init__(self, deciders: Mapping[str, Rule], callbacks: Callback):
+    def __init__(self, deciders: Mapping[str, Decider], callbacks: Callback):
         self.deciders, self.callbacks = deciders, callbacks
 
     def answer(self, request: Decide | Reward, server: Server, work: Round, preview: bool) -> Decided | None:

@@ -12,7 +12,7 @@ from typing import Any
 from fedtailor.data import Federation
 from fedtailor.engines import Job
 from fedtailor.errors import UserError
-from fedtailor.methods import AgentMethod, Rule, catalogue, spec
+from fedtailor.methods import AgentMethod, Decider, catalogue, spec
 from fedtailor.runs import toml
 from fedtailor.runs.assembly import devices_digest, job_of, policy_of
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
@@ -31,7 +31,7 @@ def run(
     federation: Federation | None = None,
     callbacks: Callbacks = None,
     resources: Resources | None = None,
-    deciders: Mapping[str, Rule] | None = None,
+    deciders: Mapping[str, Decider] | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Run:
     """Run an experiment from the start in a new folder.
@@ -85,7 +85,7 @@ def pretrain(
     federation: Federation | None = None,
     callbacks: Callbacks = None,
     resources: Resources | None = None,
-    deciders: Mapping[str, Rule] | None = None,
+    deciders: Mapping[str, Decider] | None = None,
 ) -> Run:
     """Train a method's agent, for the method's ``policy`` setting in other runs.
 
@@ -132,7 +132,7 @@ def resume(
     callbacks: Callbacks = None,
     resources: Resources | None = None,
     engine: Mapping[str, Any] | None = None,
-    deciders: Mapping[str, Rule] | None = None,
+    deciders: Mapping[str, Decider] | None = None,
     episodes: int | None = None,
 ) -> Run:
     """Resume a run from its last complete round. The result is the same as without the interruption.
@@ -189,7 +189,7 @@ def _begin(
     settings: Experiment,
     resources: Resources,
     callbacks: Callback,
-    deciders: Mapping[str, Rule] | None,
+    deciders: Mapping[str, Decider] | None,
     notes: Mapping[str, Any],
 ) -> Run:
     if place.exists():
