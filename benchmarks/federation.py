@@ -23,7 +23,7 @@ from fedtailor.flower.link import Link
 from fedtailor.flower.serving import serve_on
 from fedtailor.runs import Resources, experiment
 from fedtailor.runs.callbacks import Callback, RoundReport
-from fedtailor.runs.running import environment
+from fedtailor.runs.environment import environment
 
 HERE = Path(__file__).parent
 NODES = 4

@@ -257,7 +257,8 @@ def show(
 
     if _is_comparison(run):
         summary = Comparison(run).summary()
-        console.show_json(summary) if as_json else console.show(pages.comparison_page(summary, console.results().width))
+        shown = pages.comparison_page(summary, console.results().width)
+        console.show_json(summary.as_dict()) if as_json else console.show(shown)
         return
     with Run(run) as found:
         if as_json:
@@ -701,7 +702,7 @@ def _show_comparison(comparison: "Comparison", as_json: bool) -> None:
             curves.append(draw_comparison(comparison, comparison.folder / "curves-time.png", over="time"))
     summary = comparison.summary()
     if as_json:
-        console.show_json({**summary, "written": [str(path) for path in (*tables, *curves)]})
+        console.show_json({**summary.as_dict(), "written": [str(path) for path in (*tables, *curves)]})
         return
     console.show(
         pages.comparison_page(summary, console.results().width),

@@ -1,12 +1,14 @@
 """What every agent has in common: its settings, and the calls by which a framework lets it act and learn."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
+
+from fedtailor.agents.actions import Kind
 
 Draws = Callable[[], torch.Generator]  # gives the random stream of learning, when it is needed
 
@@ -26,6 +28,12 @@ class AgentSettings(BaseModel):
     def learns_with(self, policy: bool) -> bool:
         """Whether it is to learn in a run that starts with a policy, or without one."""
         return self.learn == "always" or (self.learn == "auto" and not policy)
+
+    def build(
+        self, slots: int, features: int, actions: Mapping[str, Kind], stream: torch.Generator, **options: Any
+    ) -> "Agent | None":
+        """The agent, untrained; None where a decider always stands in."""
+        return None
 
     @property
     def teaches(self) -> bool:

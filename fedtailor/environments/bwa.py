@@ -13,7 +13,7 @@ from fedtailor.errors import UserError
 from fedtailor.methods import Decide, find
 from fedtailor.methods.bwa import ADJUSTMENT, BWA, FEATURES
 from fedtailor.runs import Experiment
-from fedtailor.runs.loop import largest_cohort
+from fedtailor.runs.cohort import largest_cohort
 
 SPAN = 2.0  # of the logits: two weights differ by e^4 at most
 

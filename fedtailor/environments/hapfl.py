@@ -13,7 +13,7 @@ from fedtailor.errors import UserError
 from fedtailor.methods import Decide
 from fedtailor.methods.hapfl import HAPFL, INTENSITY, SIZE
 from fedtailor.runs import Experiment
-from fedtailor.runs.loop import largest_cohort
+from fedtailor.runs.cohort import largest_cohort
 
 SPAN = 5.0  # of the logits: two shares differ by e^10 at most
 

@@ -13,7 +13,7 @@ from fedtailor.errors import UserError
 from fedtailor.methods import Decide, find
 from fedtailor.methods.pfedrlla import HEAD, PFedRLLA
 from fedtailor.runs import Experiment
-from fedtailor.runs.loop import largest_cohort
+from fedtailor.runs.cohort import largest_cohort
 
 SPAN = 5.0  # of the logits: two weights differ by e^10 at most
 

@@ -24,8 +24,8 @@ from fedtailor.flower.states import States
 from fedtailor.messages.frames import Closed, decode, encode, receive, send
 from fedtailor.messages.trees import digest
 from fedtailor.methods import Payload, catalogue
+from fedtailor.runs.environment import environment
 from fedtailor.runs.exporting import write_model
-from fedtailor.runs.running import environment
 
 Rows = dict[str, np.ndarray]
 

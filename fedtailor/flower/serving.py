@@ -13,7 +13,7 @@ from fedtailor.flower.link import Link
 from fedtailor.flower.programs import require
 from fedtailor.runs import Run, resume, run
 from fedtailor.runs.callbacks import Callback
-from fedtailor.runs.running import Resources
+from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import Store
 

@@ -16,11 +16,11 @@ from fedtailor.parties import (
     Client,
     Decide,
     Decided,
+    Decider,
     Decision,
     Feature,
     Replies,
     Reward,
-    Rule,
     Server,
     State,
     Steps,
@@ -97,7 +97,7 @@ class Adjusted(AgentMethod):
                 {name: kind for name, kind in kinds.items() if self.controls in ("both", name)},
                 self.agents.of(ADJUSTMENT),
                 slots=server.largest_cohort,
-                rules=self._rules(),
+                deciders=self._deciders(),
                 whole_federation=True,
                 streams=("agent", "exploration", "learning"),
             )
@@ -185,7 +185,7 @@ class Adjusted(AgentMethod):
     def _reward(self, before: float, after: float, highest: float, round: int, samples: int) -> float:
         return self._objective(after)
 
-    def _rules(self) -> Mapping[str, Rule | None]:
+    def _deciders(self) -> Mapping[str, Decider | None]:
         """What can decide in an agent's place."""
         return {}
 

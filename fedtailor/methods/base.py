@@ -38,6 +38,12 @@ class Card:
 Payloads = Mapping[int, Payload]
 
 
+def _promises(kind: type, promise: str, moments: set[str]) -> bool:
+    """Whether a class keeps a promise: the nearest class that declares it or overrides a moment decides."""
+    nearest = next(base for base in kind.__mro__ if {promise, *moments} & vars(base).keys())
+    return bool(vars(nearest).get(promise, False))
+
+
 class Method(BaseModel):
     """Sample-weighted averaging of the shared part; subclasses change the moments they care about."""
 
@@ -48,6 +54,15 @@ class Method(BaseModel):
     shares: ClassVar[Part] = "all"  # what travels; the rest is private and stays on the client
     needs_validation: ClassVar[bool] = False
     uses_clock: ClassVar[bool] = False  # decides by what tasks take; without devices, all of them are taken to be equal
+    # Two promises that save work in evaluation. A class that overrides one of these moments breaks the promise, unless
+    # it repeats it: `received_from_payload: ClassVar[bool] = True`.
+    received_from_payload: ClassVar[bool] = True  # start_client, receive: load the payload's model and nothing else
+    pure_prepare: ClassVar[bool] = True  # prepare: the payloads depend on server.state only, which stays as it is
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        cls.received_from_payload = _promises(cls, "received_from_payload", {"start_client", "receive"})
+        cls.pure_prepare = _promises(cls, "pure_prepare", {"prepare"})
 
     # Settings
 

@@ -10,7 +10,7 @@ from fedtailor.agents import AgentSettings
 from fedtailor.errors import UserError
 from fedtailor.methods.adjustment import Adjusted
 from fedtailor.methods.base import Card
-from fedtailor.parties import AgentTables, Question, Replies, Rule, Server, Steps
+from fedtailor.parties import AgentTables, Decider, Question, Replies, Server, Steps
 
 Trial = dict[str, Any]  # batch, a weight for every client of the federation, and value: the objective so far
 
@@ -74,7 +74,7 @@ class BoBWA(Adjusted):
     def _learns(self) -> bool:
         return self.agents.adjustment.learns_with(self.policy is not None)
 
-    def _rules(self) -> Mapping[str, Rule | None]:
+    def _deciders(self) -> Mapping[str, Decider | None]:
         return {"search": _as_evaluated}
 
     def _trial(self, server: Server) -> Trial:

@@ -2,7 +2,7 @@
 
 from fedtailor.parties.client import Client
 from fedtailor.parties.clock import Clock, Duration
-from fedtailor.parties.decision import AgentTables, Decided, Decision, Feature, Question, Rule
+from fedtailor.parties.decision import AgentTables, Decided, Decider, Decision, Feature, Question
 from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
@@ -19,6 +19,7 @@ __all__ = [
     "Clock",
     "Decide",
     "Decided",
+    "Decider",
     "Decision",
     "Decisions",
     "Duration",
@@ -30,7 +31,6 @@ __all__ = [
     "Question",
     "Replies",
     "Reward",
-    "Rule",
     "Server",
     "State",
     "Steps",

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedtailor.agents import Agent, BestPolicy
 from fedtailor.agents.actions import Kind
 from fedtailor.agents.replay import Replay
-from fedtailor.parties.decision import Decided, Decision, Question, Rule
+from fedtailor.parties.decision import Decided, Decider, Decision, Question
 from fedtailor.parties.requests import Decide
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
 
     def __init__(self, declared: Sequence[Decision], server: "Server", policy: bool = False, keeps_best: bool = False):
         self.declared = {decision.name: decision for decision in declared}
-        self.agents = {one.name: one.build(server.stream(one.stream("start"))) for one in declared if one.has_agent}
+        built = {one.name: one.build(server.stream(one.stream("start"))) for one in declared}
+        self.agents = {name: agent for name, agent in built.items() if agent is not None}
         self.best = {name: BestPolicy() for name in self.agents} if keeps_best else {}
         self._policy = policy  # whether the agents start with one
         self._open: dict[tuple[str, int | None], Decided] = {}
@@ -61,7 +62,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
                 if self.learns(name):
                     agent.begin_episode(self._draws(server, name))
 
-    def decide(self, server: "Server", asked: Decide, rule: Rule | None = None) -> Decided:
+    def decide(self, server: "Server", asked: Decide, rule: Decider | None = None) -> Decided:
         """Answer a question by a rule, if there is one, or by whoever the settings name."""
         declared = self.declared[asked.name]
         question = Question.of(declared, asked)
@@ -79,7 +80,8 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         if not self.learns(decided.name):
             return
         declared, asked = decided.question.declared, decided.question
-        done = not declared.whole_federation or server.round == server.rounds
+        last = server.round == server.rounds and not declared.endless
+        done = last or not declared.whole_federation
         seen = declared.seen(asked.observation)
         self.agents[decided.name].observe(seen, decided.action, value, asked.mask, done=done)
         if decided.name in self.best:
@@ -107,7 +109,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
     def _answer(self, server: "Server", question: Question) -> Tensor:
         declared, name = question.declared, question.name
         if (decider := declared.agent.decider) != "agent":
-            return _by_rule(server, question, decider)
+            return _stand_in(server, question, decider)
         seen, mask = declared.seen(question.observation), question.mask
         if server.greedy:
             return self.agents[name].act(seen, mask)
@@ -183,11 +185,11 @@ def _before_learning(kind: Kind, declared: Decision, mask: Tensor, draws: torch.
     return kind.random(mask, draws) if declared.warming == "random" else kind.neutral(mask)
 
 
-def _by_rule(server: "Server", question: Question, decider: str) -> Tensor:
+def _stand_in(server: "Server", question: Question, decider: str) -> Tensor:
     """The action of what stands in for the agent."""
     declared, mask = question.declared, question.mask
-    if decider in declared.rules:
-        rule = declared.rules[decider]
+    if decider in declared.deciders:
+        rule = declared.deciders[decider]
         if rule is not None:
             return rule(server, question)
         numbers: Tensor = question.context[decider]

@@ -1,6 +1,7 @@
 """The server as a method sees it."""
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -88,23 +89,13 @@ class Server:
 
     def preview(self, start: Callable[["Server"], None]) -> "Server":
         """A copy that decides greedily and whose changes have no consequences."""
-        copy = Server(
-            self.network,
-            self.sizes,
-            self.training,
-            self.moment,
-            self.shared,
-            self.memory.preview(),
-            greedy=True,
-            largest_cohort=self.largest_cohort,
-            clock=self._clock,
-            family=self.family,
-        )
-        copy.initial = self.initial
-        copy.decisions = self.decisions.preview()
-        start(copy)
-        copy.restore(unpack(pack(self.state)))
-        return copy
+        other = copy(self)
+        other.memory, other.greedy = self.memory.preview(), True
+        other.state = {"model": select(self.initial, self.shared)}
+        other.decisions = self.decisions.preview()
+        start(other)
+        other.restore(unpack(pack(self.state)))
+        return other
 
     def at(self, **place: int) -> None:
         """Move to another round or episode."""

@@ -31,7 +31,7 @@ Name = Annotated[str, AfterValidator(_simple_name), Field(max_length=100)]
 
 
 class Participation(BaseModel):
-    """Who takes part in a round."""
+    """The clients that take part in a round."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -105,7 +105,32 @@ class PretrainSettings(BaseModel):
 
 
 class Experiment(BaseModel):
-    """Everything that defines a run."""
+    """All settings of a run: frozen, validated, with a default for every one.
+
+    `experiment` makes one from a TOML file or a mapping. A changed copy is
+    ``experiment(one.as_dict() | {"rounds": 50})``.
+
+    Attributes
+    ----------
+    name : str
+        The name of the run and of its folder.
+    seed : int
+        The seed of every random stream.
+    rounds : int
+        Rounds of the federation.
+    data, model, training, participation, evaluation, engine : settings
+        The tables of the same names.
+    method : Method
+        The method, with its hyper-parameters as fields.
+    devices : Devices or None
+        The clients' devices; without them there is no virtual clock.
+
+    Examples
+    --------
+    >>> made = experiment({"rounds": 5, "method": {"name": "fedprox", "mu": 0.1}})
+    >>> made.rounds, made.method.mu
+    (5, 0.1)
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -128,10 +153,12 @@ class Experiment(BaseModel):
 
     @property
     def partition_seed(self) -> int:
+        """The seed of the partition: that of the data if it is set."""
         return self.data.seed if self.data.seed is not None else self.seed
 
     @property
     def carves_validation(self) -> bool:
+        """Whether clients get validation data."""
         return self.validation or self.method.needs_validation
 
     def as_dict(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedtailor.data.sources import Source
     from fedtailor.methods import Method
     from fedtailor.models import Card
-    from fedtailor.runs import Run
+    from fedtailor.runs import ComparisonSummary, Run
 
 HEADLINES = ("final", "held", "global", "received")
 MANY = 100  # lines of a table that are still read
@@ -32,9 +32,9 @@ def run_page(run: "Run", clients: bool = False) -> RenderableType:
     facts = run.summary()
     failures = failure_grid(run.events())
     parts: list[RenderableType] = [Text(run.name, style="bold"), Text(headline(facts))]
-    if facts["metrics"]:
-        parts.append(evaluation_grid(facts["metrics"]).rich())
-        parts += [Text(line, style="yellow") for line in remarks(facts["metrics"])]
+    if facts.metrics:
+        parts.append(evaluation_grid(facts.metrics).rich())
+        parts += [Text(line, style="yellow") for line in remarks(facts.metrics)]
         parts.append(Text(WORDS, style="dim"))
     parts.append(Text(cost(facts)))
     if failures.rows:
@@ -46,7 +46,7 @@ def run_page(run: "Run", clients: bool = False) -> RenderableType:
 
 def run_document(run: "Run", clients: bool = False) -> dict[str, Any]:
     """A run as one JSON document."""
-    document = {**run.summary(), "events": run.events()}
+    document = {**run.summary().as_dict(), "events": run.events()}
     return {**document, "scores": client_scores(run)} if clients else document
 
 
@@ -71,7 +71,7 @@ def client_grid(scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
     return Grid(header, tuple(rows), words=frozenset(), title="accuracy of each client in %")
 
 
-def comparison_page(summary: dict[str, Any], width: int) -> RenderableType:
+def comparison_page(summary: "ComparisonSummary", width: int) -> RenderableType:
     """The table of a comparison, as much of it as a terminal of this width shows well."""
     grid = comparison_grid(summary)
     shown = grid.fitting(width)
@@ -89,7 +89,7 @@ def run_lines(folder: Path, places: Iterable[Path]) -> list[dict[str, Any]]:
         line: dict[str, Any] = {"run": str(place.relative_to(folder)), "folder": str(place)}
         try:
             with Run(place) as run:
-                lines.append({**line, **run.summary()})
+                lines.append({**line, **run.summary().as_dict()})
         except UserError as error:
             lines.append({**line, "status": "damaged", "error": str(error)})
     return lines

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 
 from fedtailor.devices import cause
-from fedtailor.runs import Callback, RoundReport
+from fedtailor.runs import Callback, Measures, RoundReport
 from fedtailor.views.console import messages
 from fedtailor.views.numbers import duration, percent, size
 
@@ -45,7 +45,7 @@ class Display(Callback):
         self.name, self.rounds, self.round = name, rounds, done
         self.run += 1
         self.bytes, self.failures = 0, 0
-        self.metrics: dict[str, dict[str, Any]] = {}
+        self.metrics: dict[str, Measures] = {}
         self.rewards: dict[str, float] = {}
         self.clock = 0.0
         self.times: deque[float] = deque(maxlen=PACE)
@@ -58,8 +58,8 @@ class Display(Callback):
         self.metrics |= report.metrics
         self.rewards |= report.rewards
         self.times.append(report.seconds)
-        if report.clock:
-            self.clock = report.clock["begin"] + report.clock["seconds"]
+        if report.clock is not None:
+            self.clock = report.clock.end
         for client, reason in sorted(report.failed.items()):
             if cause(reason) not in self._reasons:
                 self._reasons.add(cause(reason))
@@ -78,9 +78,9 @@ class Display(Callback):
     def state(self) -> str:
         """Accuracies, rewards, the time on the devices, bytes, failures."""
         facts = [
-            f"{model} {percent(self.metrics[model]['accuracy'])} %"
+            f"{model} {percent(self.metrics[model].accuracy)} %"
             for model in ("received", "held", "global")
-            if self.metrics.get(model, {}).get("accuracy") is not None
+            if model in self.metrics and self.metrics[model].accuracy is not None
         ]
         facts += [f"reward {value:.3f}" for value in self.rewards.values()]
         if self.clock:

@@ -17,7 +17,7 @@ from fedtailor.views.tables import Grid, comparison_grid
 def publish(comparison: Comparison, folder: Path, name: str | None = None) -> list[Path]:
     """Write a comparison's table, picture, settings, versions and time into a folder."""
     runs = [path for paths in comparison.runs().values() for path in paths]
-    if not runs or not any(row["seeds"] for row in comparison.table()):
+    if not runs or not any(row.seeds for row in comparison.table()):
         raise UserError(f"{comparison.folder} has no finished run to publish: go on with it first")
     name = name or comparison.experiment.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,22 +62,22 @@ def _page(comparison: Comparison, runs: Sequence[Path], name: str, pictures: Seq
     summary = comparison.summary()
     with Run(runs[0]) as first:
         versions = ", ".join(f"{key} {value}" for key, value in first.environment.items())
-    seconds = sum(row["seconds"] * row["seeds"] for row in summary["table"] if row["seconds"])
+    seconds = sum(row.seconds * row.seeds for row in summary.table if row.seconds)
     settings = {k: v for k, v in comparison.experiment.as_dict().items() if k not in ("engine", "method", "seed")}
     settings["data"] = {k: v for k, v in settings["data"].items() if k != "dir"}
     return "\n".join(
         [
             f"# {name}",
             "",
-            f"Accuracy averaged {summary['average']} (%), headline: {summary['metric']}; mean and deviation over seeds "
-            f"{', '.join(map(str, summary['seeds']))} (the last column says how many of them are finished).",
+            f"Accuracy averaged {summary.average} (%), headline: {summary.metric}; mean and deviation over seeds "
+            f"{', '.join(map(str, summary.seeds))} (the last column says how many of them are finished).",
             "",
             comparison_grid(summary).markdown().rstrip("\n"),
             "",
             WORDS,
             "",
             *(f"![accuracy over {'time' if k else 'rounds'}]({picture})\n" for k, picture in enumerate(pictures)),
-            f"The rounds of {sum(row['seeds'] for row in summary['table'])} runs took {duration(seconds)} in all, "
+            f"The rounds of {sum(row.seeds for row in summary.table)} runs took {duration(seconds)} in all, "
             f"without the final passes. {versions}.",
             "",
             "Save the settings below as a file, then `fedtailor compare FILE` makes the runs and "

@@ -186,7 +186,7 @@ def cost(runs: Path) -> list[str]:
         for folder in (runs / name, runs / f"{name}-iid"):
             if folder.exists():
                 for row in Comparison(folder).table():
-                    seconds, count = seconds + (row["seconds"] or 0) * row["seeds"], count + row["seeds"]
+                    seconds, count = seconds + (row.seconds or 0) * row.seeds, count + row.seeds
     return [f"The rounds of {count} runs took {duration(seconds)} in all.", ""]
 
 

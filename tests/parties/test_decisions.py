@@ -142,11 +142,11 @@ def test_a_rule_of_the_method_can_take_the_place_of_an_agent() -> None:
         return question.observation[:, 0] / question.observation.sum()
 
     rules = {"heavier": heavier, "similarity": None}
-    by_function = made(settings=quick(decider="heavier"), rules=rules).decide(server(), Decide("mix", ROWS))
+    by_function = made(settings=quick(decider="heavier"), deciders=rules).decide(server(), Decide("mix", ROWS))
     assert by_function["weights"] == pytest.approx({5: 1 / 3, 2: 2 / 3})
     # the question brings the numbers of its rows
     brought = Decide("mix", ROWS, absent=[5], context={"similarity": torch.tensor([0.0, 1.0])})
-    by_context = made(settings=quick(decider="similarity"), rules=rules).decide(server(), brought)
+    by_context = made(settings=quick(decider="similarity"), deciders=rules).decide(server(), brought)
     assert by_context.action.tolist() == [0.0, 1.0, 0.0]
 
 
@@ -421,18 +421,18 @@ def test_a_late_reward_is_recorded_with_the_decision_that_it_is_for(tmp_path: Pa
             "model": {"name": "linear"},
             "training": {"epochs": 1},
             "engine": {"kind": "inline"},
-            "method": {"name": "test_decisions:Late"},
+            "method": {"name": "tests.parties.test_decisions:Late"},
         }
     )
     wanted = [(1, 0, 20.0), (1, 1, 21.0), (2, 0, 30.0), (2, 1, 31.0), (3, 0, None), (3, 1, None)]
     with run(settings, folder=tmp_path / "one") as done:
         assert [(row["round"], row["about"], row["reward"]) for row in done.decisions()] == wanted
         actions = [row["action"].tolist() for row in done.decisions()]
-        whole = pack(done.agents_state())
-        assert len(done.agents_state()["open decisions"]) == 2
+        whole = pack(done.agents())
+        assert len(unpack(done._store.state("decisions", "open decisions"))["value"]) == 2
     with pytest.raises(KeyboardInterrupt):
         run(settings, folder=tmp_path / "two", callbacks=Stop())
     with resume(tmp_path / "two") as done:
         assert [(row["round"], row["about"], row["reward"]) for row in done.decisions()] == wanted
         assert [row["action"].tolist() for row in done.decisions()] == actions
-        assert pack(done.agents_state()) == whole
+        assert pack(done.agents()) == whole

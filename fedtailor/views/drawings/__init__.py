@@ -2,7 +2,7 @@
 
 A method adds pictures with a file of its name in this folder (``-`` becomes ``_``) that has a function
 ``drawings(run)``: names, each with a function that draws a run, for all that this run has recorded so far.
-What they need is in ``run.server_state()``, ``run.agents_state()``, ``run.decisions()``, ``run.metrics()`` and so on.
+What they need is in ``run.server_state()``, ``run.agents()``, ``run.decisions()``, ``run.metrics()`` and so on.
 """
 
 from collections.abc import Callable

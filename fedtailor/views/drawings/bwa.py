@@ -45,7 +45,7 @@ def learning(run: Run) -> "Figure":
     figure = new_figure(9, 2.2 * len(shown))
     axes = figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
     window = max(1, len(found) // PARTS)
-    kept = run.agents_state().get(f"best {ADJUSTMENT}", {}).get("kept")  # where pre-training keeps the best policy
+    kept = run.agents().get(ADJUSTMENT, {}).get("best", {}).get("kept")  # where pre-training keeps the best policy
     for panel, (name, values) in zip(axes, shown.items(), strict=True):
         places = range(1, len(values) + 1)
         panel.plot(places, values, ".", color=GREY, markersize=4, alpha=0.6, zorder=2)

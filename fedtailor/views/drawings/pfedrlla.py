@@ -46,7 +46,7 @@ def mean_weights(run: Run) -> "np.ndarray[Any, np.dtype[np.float64]]":
         if event["episode"] == episode:
             failed.setdefault(event["round"], set()).add(event["client"])
     answered = {round: [k for k in cohort if k not in failed.get(round, ())] for round, cohort in rounds.items()}
-    count = run.summary()["clients"]
+    count = run.summary().clients
     sums, times = np.zeros((count, count)), np.zeros((count, count))
     for row in run.decisions():
         if row["episode"] < episode or row["round"] <= (1 - LAST) * max(rounds):
