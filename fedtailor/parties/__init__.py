@@ -10,6 +10,7 @@ from fedtailor.parties.policy import Policy, check_policy, read_policy
 from fedtailor.parties.replies import Replies
 from fedtailor.parties.requests import Ask, Decide, Key, Reward, Steps
 from fedtailor.parties.server import Server
+from fedtailor.parties.state import State
 
 __all__ = [
     "AgentTables",
@@ -31,6 +32,7 @@ __all__ = [
     "Reward",
     "Rule",
     "Server",
+    "State",
     "Steps",
     "check_policy",
     "read_policy",
