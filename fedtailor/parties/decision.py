@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedtailor.agents import DDPG, PPO, VDN, Agent, AgentSettings, DDPGSettings, PPOSettings, VDNSettings
 from fedtailor.agents.actions import Kind
+from fedtailor.errors import unknown
 from fedtailor.parties.requests import Decide, Key
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class AgentTables(BaseModel):
         """The settings of the agent that makes a decision."""
         settings: AgentSettings = getattr(self, decision.replace("-", "_"))
         return settings
+
+    def changed(self, **settings: Any) -> Self:
+        """The same tables with these settings in each of them."""
+        return self.model_copy(update={name: table.model_copy(update=settings) for name, table in self})
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,11 @@ class Decision:
     warming: Literal["random", "neutral"] = "random"
     options: Mapping[str, Any] = field(default_factory=dict)
     streams: tuple[str, str, str] | None = None
+
+    def __post_init__(self) -> None:
+        known = ("agent", "uniform", "random", *self.rules)
+        if self.agent.decider not in known:
+            raise unknown(f"decider of {self.name}", self.agent.decider, known)
 
     @property
     def width(self) -> int:
@@ -179,6 +189,12 @@ class Question:
             observation[place] = torch.as_tensor(asked.rows[key])
             mask[place] = key not in asked.absent
         return cls(declared, asked.about, keys, places, observation, mask, asked.context)
+
+    def placed(self, numbers: "Sequence[float] | Tensor") -> Tensor:
+        """Numbers of the rows that were given, in their order, each in its slot; 0 in empty slots."""
+        action = torch.zeros(len(self.mask))
+        action[list(self.places)] = torch.as_tensor(numbers, dtype=action.dtype)
+        return action
 
 
 @dataclass(frozen=True)
