@@ -283,9 +283,18 @@ def _importable(method: Method) -> None:
 
 def _policy_of(settings: Experiment, job: Job) -> Policy | None:
     """The policy that the method is to start with, if it fits."""
-    if not isinstance(settings.method, AgentMethod) or settings.method.policy is None:
+    if not isinstance(settings.method, AgentMethod):
+        return None
+    server = server_of(settings, job)  # also without a policy: settings of agents that do not fit fail here
+    if settings.method.policy is None:
         return None
     policy = read_policy(settings.method.policy)
+    check_policy(policy, settings.method.policy, spec(settings.method), shape(settings.method, server))
+    return policy
+
+
+def server_of(settings: Experiment, job: Job) -> Server:
+    """The server before the first round."""
     network = build_network(settings.model, inputs_of(job.federation.samples), settings.seed)
     sizes = tuple(int(size) for size in job.federation.train.sizes)
     most = largest_cohort(settings, job.federation.clients)
@@ -303,8 +312,7 @@ def _policy_of(settings: Experiment, job: Job) -> Policy | None:
         family=family,
     )
     start(settings.method, server)
-    check_policy(policy, settings.method.policy, spec(settings.method), shape(settings.method, server))
-    return policy
+    return server
 
 
 def _begin(
