@@ -101,6 +101,7 @@ class FedDRL(AgentMethod):
                 self.agents.impact,
                 slots=server.largest_cohort,
                 whole_federation=True,
+                endless=True,
                 streams=("agent", "exploration", "replay"),
             )
         ]

@@ -83,6 +83,8 @@ class Decision:
         question brings its action in ``context``.
     whole_federation
         Whether an episode is a whole federation; otherwise each decision is one.
+    endless
+        Whether the agent of a whole federation learns as if it had no last round.
     rewarded_later
         Whether a reward may come in a later round; otherwise a decision that the round did not reward is dropped.
     warming
@@ -101,6 +103,7 @@ class Decision:
     own: tuple[str, ...] = ()
     rules: Mapping[str, "Rule | None"] = field(default_factory=dict)
     whole_federation: bool = False
+    endless: bool = False
     rewarded_later: bool = False
     warming: Literal["random", "neutral"] = "random"
     options: Mapping[str, Any] = field(default_factory=dict)

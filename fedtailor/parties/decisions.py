@@ -79,7 +79,8 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         if not self.learns(decided.name):
             return
         declared, asked = decided.question.declared, decided.question
-        done = not declared.whole_federation or server.round == server.rounds
+        last = server.round == server.rounds and not declared.endless
+        done = last or not declared.whole_federation
         seen = declared.seen(asked.observation)
         self.agents[decided.name].observe(seen, decided.action, value, asked.mask, done=done)
         if decided.name in self.best:

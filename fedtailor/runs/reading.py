@@ -140,6 +140,17 @@ class Run:
         stored = {key: self._store.state("server", key) for key in self._store.state_keys("server")}
         return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
 
+    def agents(self) -> dict[str, dict[str, Any]]:
+        """What the agent of every decision knows now: its state, and ``best`` where pre-training keeps the best."""
+        found: dict[str, dict[str, Any]] = {}
+        for key in sorted(self._store.state_keys("decisions")):
+            kind, _, name = key.partition(" ")
+            data = self._store.state("decisions", key)
+            if kind in ("agent", "best") and data is not None:
+                state = plain(unpack(data)["value"])
+                found.setdefault(name, {}).update(state if kind == "agent" else {"best": state})
+        return found
+
     def summary(self) -> dict[str, Any]:
         """The run in one JSON document."""
         rounds = self.rounds()

@@ -88,12 +88,12 @@ def test_a_run_that_is_left_in_the_middle_does_not_disturb_the_next(engine: Proc
 
 def test_workers_end_when_their_coordinator_is_killed() -> None:
     program = (
-        "import time\nfrom test_processes import job, Processes\n"
+        "import time\nfrom tests.engines.test_processes import job, Processes\n"
         "engine = Processes(2)\nengine.start(job())\n"
         "print(*[w.process.pid for w in engine._pool], flush=True)\ntime.sleep(60)\n"
     )
     coordinator = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
     )
     assert coordinator.stdout is not None
     with coordinator:

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 import torch
-from busy import Busy
-from fingerprint import assert_same, fingerprint
 
 import fedtailor
 from fedtailor.engines import Inline, Processes
 from fedtailor.messages.trees import unpack
 from fedtailor.runs import Callback, Interrupted, Resources, RoundReport
+from tests.support.busy import Busy
+from tests.support.fingerprint import assert_same, fingerprint
 
 SETTINGS: dict[str, Any] = {
     "rounds": 6,
     "data": {"clients": 6, "samples": 300},
     "training": {"lr": 0.05, "epochs": 1},
     "participation": {"ratio": 0.5, "dropout": 0.2},
-    "method": {"name": "busy:Busy"},
+    "method": {"name": "tests.support.busy:Busy"},
     "engine": {"kind": "inline"},
 }
 
@@ -115,5 +115,5 @@ def test_the_order_of_execution_changes_nothing_in_the_whole_contract(whole: Pat
 
 def test_settings_of_a_method_of_ones_own_are_checked() -> None:
     with pytest.raises(fedtailor.UserError, match=r"method\.strength = -1"):
-        fedtailor.experiment({**SETTINGS, "method": {"name": "busy:Busy", "strength": -1}})
+        fedtailor.experiment({**SETTINGS, "method": {"name": "tests.support.busy:Busy", "strength": -1}})
     assert Busy().strength == 0.5

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fingerprint import assert_same, fingerprint
 
 import fedtailor
 from fedtailor.engines import Engine, Inline, Processes, Result, Task
 from fedtailor.methods import catalogue
 from fedtailor.runs import Resources
+from tests.support.fingerprint import assert_same, fingerprint
 
 METHODS = sorted(catalogue())
 

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-from fingerprint import assert_same, fingerprint
-from killable import main
 
 from fedtailor.runs import Run
+from tests.support.fingerprint import assert_same, fingerprint
+from tests.support.killable import main
 
-PROGRAM = Path(__file__).with_name("killable.py")
+PROGRAM = Path(__file__).parents[1] / "support" / "killable.py"
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fingerprint import fingerprint
 
 import fedtailor
 from fedtailor.data import DataSettings, Federation, build
 from fedtailor.methods import catalogue
+from tests.support.fingerprint import fingerprint
 
 
 def with_shuffled_test_labels(federation: Federation) -> Federation:

@@ -9,13 +9,12 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from federation import Wire, outcome, settings, simulate
-
 from fedtailor.data.folder import write_clients
 from fedtailor.flower.node import Node
 from fedtailor.flower.serving import serve_on
 from fedtailor.methods import catalogue
 from fedtailor.runs import Resources
+from tests.support.federation import Wire, outcome, settings, simulate
 
 
 @pytest.mark.parametrize("name", list(catalogue()))

@@ -17,14 +17,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from federation import HOST, Place, kill, outcome, place, settings, simulate, wait_until
-
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.link import Link
 from fedtailor.flower.programs import free_port
 from fedtailor.flower.serving import serve_on
 from fedtailor.runs import Experiment
 from fedtailor.runs.store import Store
+from tests.support.federation import HOST, Place, kill, outcome, place, settings, simulate, wait_until
 
 DEADLINE = 40.0
 VICTIM = "client-1"
@@ -32,7 +31,7 @@ VICTIM = "client-1"
 
 def experiment(rounds: int, **engine: Any) -> Experiment:
     return settings(
-        "misbehaving:Misbehaving",
+        "tests.support.misbehaving:Misbehaving",
         rounds=rounds,
         data={"clients": 3, "samples": 300},
         evaluation={"every": 0, "final": False},
@@ -50,8 +49,8 @@ class Federation:
     def join(self, node: str, port: int | None = None) -> "subprocess.Popen[bytes]":
         orders = self.orders(node)
         orders.mkdir(exist_ok=True)
-        paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-        more = ("--allow", "misbehaving:Misbehaving")
+        paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+        more = ("--allow", "tests.support.misbehaving:Misbehaving")
         return self.here.join(node, port or self.link.port, *more, MISBEHAVE=str(orders), PYTHONPATH=paths)
 
     def orders(self, node: str) -> Path:
@@ -253,14 +252,16 @@ def test_a_cut_of_twenty_seconds_is_survived(federation: Federation, tmp_path: P
 
 @pytest.mark.slow
 def test_a_coordinator_that_was_killed_goes_on_from_its_last_round(tmp_path: Path) -> None:
-    made = settings("misbehaving:Misbehaving", rounds=4, data={"clients": 3, "samples": 300}, evaluation={"every": 2})
+    made = settings(
+        "tests.support.misbehaving:Misbehaving", rounds=4, data={"clients": 3, "samples": 300}, evaluation={"every": 2}
+    )
     simulate(made, tmp_path / "uninterrupted")
     port = free_port()
     with place(tmp_path, made) as here:
         from fedtailor.runs import toml
 
         (tmp_path / "experiment.toml").write_text(toml.dumps({**made.as_dict(), "name": "run"}))
-        paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
 
         def serve() -> "subprocess.Popen[bytes]":
             command = ("serve", "experiment.toml", "--keys", "keys", "--host", HOST, "--port", str(port), "--out", ".")
@@ -270,7 +271,9 @@ def test_a_coordinator_that_was_killed_goes_on_from_its_last_round(tmp_path: Pat
         for node in here.nodes:
             orders = tmp_path / f"orders-{node}"
             orders.mkdir()
-            here.join(node, port, "--allow", "misbehaving:Misbehaving", MISBEHAVE=str(orders), PYTHONPATH=paths)
+            here.join(
+                node, port, "--allow", "tests.support.misbehaving:Misbehaving", MISBEHAVE=str(orders), PYTHONPATH=paths
+            )
         (tmp_path / f"orders-{VICTIM}" / "hold-fit-3").touch()
         wait_until((tmp_path / f"orders-{VICTIM}" / "holding-fit-3").exists, 300, "round 3")
         kill(first)

@@ -10,8 +10,6 @@ import torch
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from federation import settings
-
 from fedtailor.data.folder import write_clients
 from fedtailor.data.roster import Entry, federation_of, union
 from fedtailor.engines import Job, Result, Task
@@ -26,6 +24,7 @@ from fedtailor.messages.frames import decode, encode
 from fedtailor.methods import Moment, Payload
 from fedtailor.models import build
 from fedtailor.runs import Resources
+from tests.support.federation import settings
 
 DATA = {"settings": {}, "seed": 0, "validation": False}
 

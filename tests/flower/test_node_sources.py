@@ -7,12 +7,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from federation import Wire, settings
-
 from fedtailor import load_model
 from fedtailor.errors import UserError
 from fedtailor.flower.node import Node, load
 from fedtailor.flower.serving import serve_on
+from tests.support.federation import Wire, settings
 
 
 def patients(seed: int, kinds: list[str], count: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +44,11 @@ def test_a_file_a_folder_and_a_function_make_a_federation(tmp_path: Path) -> Non
     (tmp_path / "bert").mkdir()
     rows = [",".join([*map(str, values), label]) for values, label in zip(x, y, strict=True)]
     (tmp_path / "bert" / "data.csv").write_text("\n".join(rows))
-    sources = {"anna": str(tmp_path / "anna.npz"), "bert": str(tmp_path / "bert"), "carla": "test_node_sources:Carla"}
+    sources = {
+        "anna": str(tmp_path / "anna.npz"),
+        "bert": str(tmp_path / "bert"),
+        "carla": "tests.flower.test_node_sources:Carla",
+    }
     nodes = {n: Node(name, data, tmp_path / name / "state") for n, (name, data) in enumerate(sources.items())}
     made = settings("fedper", rounds=8, data={"clients": 3}, training={"epochs": 2, "lr": 0.2}, validation=False)
     with serve_on(Wire(nodes), made, tmp_path / "run") as run:

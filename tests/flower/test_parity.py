@@ -7,12 +7,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from federation import HOST, Place, outcome, place, settings, simulate
-
 from fedtailor import load_model
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.link import Link
 from fedtailor.flower.serving import serve_on
+from tests.support.federation import HOST, Place, outcome, place, settings, simulate
 
 EVERYBODY = {"clients": 4}
 METHODS = {

@@ -8,10 +8,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from federation import HOST, Place, end, place, settings, wait_until
-
 from fedtailor.flower import keys
 from fedtailor.flower.link import Link
+from tests.support.federation import HOST, Place, end, place, settings, wait_until
 
 WAIT = 90.0
 

@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from problems import cnn, images, line, normalised, vectors, with_dropout
 
 from fedtailor.learning import Score, evaluate, outcomes
+from tests.support.networks import cnn, images, line, normalised, vectors, with_dropout
 
 
 @pytest.mark.parametrize(("build", "data"), [(cnn, images), (normalised, vectors), (lambda: with_dropout(2), vectors)])

@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from problems import cnn, images, line
 from torch import nn
 
 from fedtailor.learning import TrainingSettings, train
@@ -11,6 +10,7 @@ from fedtailor.learning.optimisers import SGD, Adam, optimiser
 from fedtailor.messages.trees import pack, unpack
 from fedtailor.models import Inputs, Network
 from fedtailor.seeding import torch_stream
+from tests.support.networks import cnn, images, line
 
 OURS = {
     "plain": ({}, torch.optim.SGD, {}),

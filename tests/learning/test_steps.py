@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from problems import cnn, images, normalised, vectors
 from torch import Tensor
 
 from fedtailor.learning import Batch, TrainingSettings, descend, reach, train
 from fedtailor.models import Network
 from fedtailor.seeding import torch_stream
+from tests.support.networks import cnn, images, normalised, vectors
 
 SETTINGS = TrainingSettings(epochs=1, batch_size=8)
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from problems import FLAT, cnn, images, network, normalised, vectors, with_dropout
 from torch import Tensor, nn
 
 from fedtailor.learning import Trace, TrainingSettings, features, loop, train
 from fedtailor.models import Inputs, Network
 from fedtailor.seeding import torch_stream
+from tests.support.networks import FLAT, cnn, images, network, normalised, vectors, with_dropout
 
 SETTINGS = TrainingSettings(epochs=1, batch_size=8, momentum=0.5, weight_decay=0.01)
 

@@ -20,7 +20,7 @@ class Lacking(Method):
 
 def test_what_the_last_method_lacks_is_said_before_the_first_runs(tmp_path: Path) -> None:
     settings = {"rounds": 1, "data": {"clients": 4, "samples": 200}, "engine": {"kind": "inline"}}
-    methods = ["local", {"name": "test_comparing:Lacking"}]
+    methods = ["local", {"name": "tests.runs.test_comparing:Lacking"}]
     with pytest.raises(fedtailor.UserError, match="needs a library"):
         fedtailor.compare(settings, methods=methods, folder=tmp_path / "two")
     assert not (tmp_path / "two").exists()

@@ -1,0 +1,325 @@
+"""What pFedRLLA and our form of it share: whose models are mixed, what the agent sees of them, and its reward."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from fedtailor.agents import DDPGSettings, Simplex
+from fedtailor.agents.embedding import MHAE, PCAEmbedding, matrices
+from fedtailor.messages.payload import Payload
+from fedtailor.methods.base import AgentMethod
+from fedtailor.parties import Ask, Client, Decide, Decided, Decision, Feature, Key, Replies, Reward, Server, Steps
+from fedtailor.parties.state import State
+from fedtailor.weights import Weights, combinations, select
+
+HEAD = "head-weights"  # the name of the decision
+OWN, FRESH = "own", "fresh"  # the client's model before and after its training, beside those of its peers
+PACE = 0.1  # of the running target accuracy
+REWARDS = 5.0  # factor of the rewards that the critic learns, which are of the order 1/5
+SMALLEST = 1e-3  # similarity, for its logarithm
+
+Shares = Mapping[Key, float]  # of every model in a mix, which need not sum to one
+
+
+class EmbeddingSettings(BaseModel):
+    """What embeds heads."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["mhae", "pca"] = Field("mhae", description="the auto-encoder, or plain PCA")
+    size: int = Field(128, ge=1, le=10_000, description="numbers in an embedding")
+    side: int = Field(
+        16, ge=1, le=1000, description="rows and columns of a layer after its PCA, for the auto-encoder; the paper: 32"
+    )
+    steps: int = Field(10, ge=0, le=100_000, description="steps of the auto-encoder's learning in a training")
+
+
+@dataclass
+class Peer(State):
+    """A client's model on the server."""
+
+    model: Weights
+    samples: float
+    trained: float  # the round in which the client last trained
+    known: bool = True  # whether it trained at all
+
+    @classmethod
+    def of(cls, reply: Payload) -> "Peer":
+        trained = reply.number("trained")
+        return cls(reply["model"], reply.number("samples"), trained, bool(reply.numbers.get("known", 1)))
+
+
+@dataclass
+class Learned(State):
+    """What an episode hands to the next."""
+
+    embedding: MHAE | PCAEmbedding
+    running: float | None = None  # mean accuracy, the target of the reward unless it is given
+
+
+@dataclass
+class Previous(State):
+    """The previous cohort."""
+
+    peers: dict[int, Peer] = field(default_factory=dict)
+    version: int = 0  # of the agent: tells clients to refresh the body that rewards are measured with
+
+
+class View:
+    """Whose models are mixed for a client: those of the previous cohort in the order of ids, then its own."""
+
+    def __init__(self, target: int, own: Peer, peers: Mapping[int, Peer], round: int, fresh: bool = False):
+        others = {j: peer for j, peer in peers.items() if j != target}
+        models = [*others.values(), own]
+        self.target, self.fresh, self.others = target, fresh, len(others)
+        self.keys: list[Key] = [*others, OWN, *([FRESH] if fresh else [])]
+        self.sizes = [peer.samples for peer in models] + ([own.samples] if fresh else [])
+        self.ages = [round - peer.trained for peer in models] + ([0.0] if fresh else [])
+        self.known = [peer.known for peer in models] + ([True] if fresh else [])
+        # The target counts only if it was among them, with its own model, which is the same one or newer.
+        self.cohort: Shares = {OWN if j == target else j: peer.samples for j, peer in peers.items()}
+
+    def shares(self, rule: str, decided: Decided | None, gamma: float) -> Shares:
+        """The share of every model by a rule: ``none`` (no mix), ``size`` or ``agent``."""
+        if rule == "none":
+            return {FRESH: 1.0} if self.fresh else self.cohort
+        weights = self.sizes if decided is None or rule == "size" else decided.numbers("weights").tolist()
+        # Only differences count once the shares are normalised, and the freshest models keep their weight.
+        discounts = [gamma ** (age - min(self.ages)) for age in self.ages]
+        rows = zip(self.keys, weights, discounts, self.known, strict=True)
+        return {j: weight * discount for j, weight, discount, known in rows if known}
+
+
+class HeadMixing(AgentMethod):
+    """A method in which an agent mixes every client's head from those of the previous cohort and its own."""
+
+    needs_validation: ClassVar = True
+    carries: ClassVar = ("learned",)
+    own_slots: ClassVar[tuple[str, ...]] = (OWN,)
+
+    head: Literal["none", "size", "agent"] = Field(
+        "agent", description="how heads are mixed: `none` not at all, `size` by data size, `agent` by its decision"
+    )
+    initial: bool = Field(True, description="whether everyone trains alone before round 1")
+    gamma: float = Field(
+        1.0, ge=0, le=1, description="discount of a model's weight for each round since its client trained; 1: none"
+    )
+    b1: float = Field(1.0, ge=0, description="weight of the reward for accuracy above the target")
+    b2: float = Field(1.0, ge=0, description="weight of the reward for accuracy gained by the mix")
+    b3: float = Field(2.0, ge=0, description="weight of the penalty for weights unlike the similarities")
+    target: Annotated[float, Field(ge=0, le=1)] | Literal["running"] = Field(
+        "running", description="the accuracy that the reward asks for: a number, or the running mean"
+    )
+    embedding: EmbeddingSettings = EmbeddingSettings()
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """How each part that travels is mixed."""
+        return {"head": self.head}
+
+    @property
+    def agent(self) -> DDPGSettings:
+        raise NotImplementedError
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything is mixed by the agent, or by what stands in for it."""
+        return "agent" in self.rules.values()
+
+    def inert(self) -> str | None:
+        if self.acts and self.agent.decider == "agent" and not self.agent.teaches and self.policy is None:
+            return "updates = 0 without a policy: the agent never learns, weights stay random or near its prior"
+        return None
+
+    def passes(self, epochs: int) -> float:
+        """Training, and two forward passes over validation data of about a fifth of the training data."""
+        return epochs + 2 / 3 / 5
+
+    def models(self, server: Server) -> dict[str, Weights]:
+        return {}
+
+    # Decision and reward
+
+    def decisions(self, server: Server) -> Sequence[Decision]:
+        if not self.acts:
+            return ()
+        features = [Feature("embedding", self.embedding.size), *map(Feature, ("log age", "own", "log similarity"))]
+        slots = server.largest_cohort
+        weights = slots + len(self.own_slots)  # actions of order one, whatever the cohort
+        options = {"exchangeable": slots, "action_scale": weights, "reward_scale": REWARDS, **self.agent_options}
+        return [
+            Decision(
+                HEAD,
+                features,
+                {"weights": Simplex()},
+                self.agent,
+                slots,
+                own=self.own_slots,
+                rules={"similarity": None, "prior": None},
+                options=options,
+                streams=("agent", "weights of {about}", "replay"),
+            )
+        ]
+
+    @property
+    def agent_options(self) -> dict[str, Any]:
+        return {}
+
+    def start_server(self, server: Server) -> None:
+        made = self.embedding
+        embeds = MHAE(server.stream("mhae"), made.size, made.side) if made.kind == "mhae" else PCAEmbedding(made.size)
+        server.state["learned"] = Learned(embeds)
+        server.state["previous"] = Previous()
+
+    def learned(self, server: Server) -> dict[str, Any]:
+        return {"learned": Learned(server.state["learned"].embedding)}
+
+    def shape(self, server: Server) -> dict[str, int | str]:
+        made, layers = self.embedding, len(matrices(select(server.initial, server.network.part("head"))))
+        side = f" from {made.side} x {made.side}" if made.kind == "mhae" else ""
+        return {"embedding": f"{made.kind} of size {made.size}{side}", "head layers": layers}
+
+    def embedded(self, server: Server, own: Mapping[int, Peer], peers: Mapping[int, Peer]) -> dict[Any, Tensor]:
+        """The embeddings of all heads in play, by (whether of the previous cohort, client), all of one moment."""
+        models = {(False, k): peer.model for k, peer in own.items()} | {(True, k): p.model for k, p in peers.items()}
+        if not self.acts or not models:
+            return {}
+        heads = [_head(server, model) for model in models.values()]
+        embedding = server.state["learned"].embedding
+        if not embedding.fits(heads):
+            embedding.fit(heads)
+        return dict(zip(models, embedding(heads), strict=True))
+
+    def decide(self, view: View, embeddings: Mapping[Any, Tensor], peers: Mapping[int, Peer], sent: Payload) -> Steps:
+        """A_k of Alg. 2: the weights of the models in a view; None where nothing is decided."""
+        if not embeddings:
+            return None
+        k = view.target
+        rows = torch.stack([embeddings[key in peers, k if key == OWN else key] for key in view.keys if key != FRESH])
+        similar, known = similarity(rows), torch.tensor(view.known)
+        if view.fresh:  # as similar as can be, and unlike the client's older model not seen yet
+            similar = torch.cat([similar, similar[-1:]]) * known
+            similar = similar / similar.sum()
+            rows = torch.cat([rows, torch.zeros(1, self.embedding.size)])
+        near = self.prior(similar.clamp(min=SMALLEST).log()[:, None], known, view.others)
+        ages = torch.tensor([view.ages]).T.float().log1p()
+        flags = torch.tensor([[{OWN: 1.0, FRESH: -1.0}.get(str(key), 0.0)] for key in view.keys])
+        seen = torch.cat([rows, ages, flags, near], 1) * known[:, None]  # (models, features)
+        decided: Decided = yield Decide(
+            HEAD,
+            dict(zip(view.keys, seen, strict=True)),
+            about=k,
+            absent=[key for key, there in zip(view.keys, view.known, strict=True) if not there],
+            context={
+                "similarity": similar,
+                "prior": near[:, 0].masked_fill(~known, -torch.inf).softmax(0),
+                "judged": bool(sent.number("validation")),
+                "before": sent.numbers.get("accuracy"),
+            },
+        )
+        return decided
+
+    def prior(self, near: Tensor, known: Tensor, others: int) -> Tensor:
+        """The logarithms of the similarities (models, 1), as the agent sees them."""
+        return near
+
+    def rewards(self, server: Server, replies: Replies) -> Steps:
+        """Eq. 1 for every decision whose mix was judged."""
+        waiting = {k: server.decisions[HEAD, k] for k in replies if (HEAD, k) in server.decisions}
+        judged = {k: replies[k].number("accuracy") for k, decided in waiting.items() if decided.context["judged"]}
+        known: Learned = server.state["learned"]
+        if judged and self.target == "running":
+            mean = sum(judged.values()) / len(judged)
+            known.running = mean if known.running is None else known.running + PACE * (mean - known.running)
+        target = known.running if self.target == "running" else self.target
+        for k, accuracy in judged.items():
+            decided, before = waiting[k], waiting[k].context["before"]
+            r1 = math.exp(accuracy - target) - 1  # type: ignore[operator]
+            r2 = accuracy - replies[k].numbers.get("alone", before)
+            gap = float((decided.numbers("weights") - decided.context["similarity"]).square().sum())
+            yield Reward(decided, self.b1 * r1 + self.b2 * r2 - self.b3 * gap)
+
+    def train_embedding(self, server: Server) -> bool:
+        """Appendices E and G: in every round of the warm-up, and whenever the agent learns, which it returns."""
+        if not self.acts or self.agent.decider != "agent":
+            return False
+        warming = server.decisions.warming(server, HEAD)
+        tuning = server.round % self.agent.every == 0
+        heads = [_head(server, peer.model) for peer in server.state["previous"].peers.values()]
+        embedding = server.state["learned"].embedding
+        if (warming or tuning) and heads and embedding.fits(heads):
+            embedding.train(heads, self.embedding.steps, server.stream("mhae"))
+        return tuning and not warming
+
+    # Models on the server
+
+    def collect(self, server: Server, cohort: Sequence[int]) -> Steps:
+        """The cohort's replies and models, and those of the previous cohort; before round 1 everyone trains alone."""
+        if server.round == 1 and self.initial:
+            everyone = cohort if server.greedy else range(server.clients)
+            yield Ask("begin", dict.fromkeys(everyone, Payload({"model": server.weights})))
+        sent: Replies = yield Ask("send", dict.fromkeys(cohort, Payload()))
+        own = {k: Peer.of(reply) for k, reply in sent.items()}
+        previous: Previous = server.state["previous"]
+        if not previous.peers:  # round 1, or everyone failed in the round before
+            previous.peers = dict(list(own.items())[: server.largest_cohort])
+        return sent, own, dict(previous.peers)
+
+    # On a client
+
+    def begin(self, client: Client, payload: Payload) -> Payload:
+        """Train alone, from the initial model."""
+        client.load(payload["model"])
+        client.train()
+        self.keep(client, 0)
+        return Payload()
+
+    def keep(self, client: Client, round: int) -> None:
+        """Remember the model, and the round in which it was trained."""
+        client.state |= {"model": select(client.weights(), client.shared), "trained": round}
+
+    def facts(self, client: Client) -> dict[str, Any]:
+        """Numbers of samples, and the validation accuracy of the model in the network."""
+        score = client.evaluate("val")
+        return {**self.counts(client), "accuracy": score.correct / max(score.samples, 1)}
+
+    def counts(self, client: Client) -> dict[str, Any]:
+        return {"samples": client.samples, "validation": len(client.data("val")[1])}
+
+
+def similarity(embeddings: Tensor) -> Tensor:
+    """V_k of eq. 2 for the embeddings of a view, the target last: (cos + 1) / 2, normalised."""
+    near = (F.cosine_similarity(embeddings, embeddings[-1:], dim=1) + 1) / 2
+    near[-1] = 1.0
+    return near / near.sum()
+
+
+def mixes(
+    server: Server, shares: Mapping[int, Mapping[str, Shares]], own: Mapping[int, Peer], peers: Mapping[int, Peer]
+) -> dict[int, Weights]:
+    """The mix of every client, part by part, all clients' at once: a matrix of shares times the models as rows."""
+    mixed: dict[int, Weights] = {k: {} for k in shares}
+    models = [peer.model for peer in (*peers.values(), *(own[k] for k in shares))]
+    places = {j: i for i, j in enumerate(peers)}
+    for part in ("body", "head"):
+        names = server.network.part(part) & server.shared
+        if not names or not shares or part not in next(iter(shares.values())):
+            continue
+        matrix = torch.zeros(len(shares), len(models), dtype=torch.double)  # (clients, models)
+        for row, of in enumerate(shares.values()):
+            for j, share in of[part].items():
+                matrix[row, len(peers) + row if j == OWN else places[int(j)]] = share
+        found = combinations([select(model, names) for model in models], matrix)
+        for k, weights in zip(shares, found, strict=True):
+            mixed[k] |= weights
+    return mixed
+
+
+def _head(server: Server, model: Weights) -> list[Tensor]:
+    return matrices(select(model, server.network.part("head")))

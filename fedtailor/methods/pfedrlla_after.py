@@ -1,0 +1,173 @@
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from fedtailor.agents import DDPGSettings
+from fedtailor.messages.payload import Payload
+from fedtailor.methods.base import Card
+from fedtailor.methods.head_mixing import FRESH, OWN, HeadMixing, Peer, Shares, View, mixes
+from fedtailor.parties import AgentTables, Client, Decided, Replies, Server, Steps
+from fedtailor.weights import Weights, mean, select
+
+
+class PFedRLLAAfterAgents(AgentTables):
+    """The agent of pFedRLLA that mixes after the training."""
+
+    head_weights: DDPGSettings = DDPGSettings(
+        learn="always", network="attention", critic_lr=0.004, noise=0.3, updates=10, penalty=0.4
+    )
+
+
+class PFedRLLAAfter(HeadMixing):
+    """pFedRLLA that mixes models after the local training instead of before it: our form.
+
+    Round t with cohort K and the previous cohort K'. Exchanged: client k sends its model w_k, gets the mean of K' and
+    the mix of the other models back, trains, and sends the result for the next round.
+    Server: the agent weighs three kinds of models for each client: those of K', the client's older one, and the one
+    that it is about to train.
+    Client: E epochs of SGD from the mean of K'; it deploys its trained model mixed with the others, and keeps the
+    trained one.
+    Reward: that of pFedRLLA (eq. 1), where r2 compares the mix with the trained model alone.
+    """
+
+    name: ClassVar = "pfedrlla-after"
+    own_slots: ClassVar = (OWN, FRESH)
+
+    body: Literal["none", "size", "agent"] = Field(
+        "agent", description="how bodies are mixed: `none` keeps the trained one"
+    )
+    gamma: float = Field(
+        0.9, ge=0, le=1, description="discount of a model's weight for each round since its client trained; 1: none"
+    )
+    b1: float = Field(0.0, ge=0, description="weight of the reward for accuracy above the target")
+    b3: float = Field(0.0, ge=0, description="weight of the penalty for weights unlike the similarities")
+    start: Literal["none", "similarity", "own"] = Field(
+        "own",
+        description="what the agent begins with: equal weights, those of eq. 2, or the share `own` for the client's "
+        "models and the rest by eq. 2; it learns what differs",
+    )
+    own: float = Field(
+        0.9, gt=0, lt=1, description="share of the client's own models at the start, before any discount"
+    )
+    agents: PFedRLLAAfterAgents = PFedRLLAAfterAgents()
+
+    @property
+    def agent(self) -> DDPGSettings:
+        return self.agents.head_weights
+
+    @property
+    def rules(self) -> dict[str, str]:
+        return {"body": self.body, "head": self.head}
+
+    def rehearsal(self) -> "PFedRLLAAfter":
+        """Only what the agent decides is mixed, so that rewards are its own; every round trains."""
+        tables = PFedRLLAAfterAgents(head_weights=self.agent.model_copy(update={"every": 1}))
+        body = "agent" if self.body == "agent" else "none"
+        return self.model_copy(update={"policy": None, "body": body, "agents": tables})
+
+    # Server
+
+    @property
+    def agent_options(self) -> dict[str, Any]:
+        return {"prior": None if self.start == "none" else self.embedding.size + 2}  # the feature "log similarity"
+
+    def prior(self, near: Tensor, known: Tensor, others: int) -> Tensor:
+        if self.start == "own" and known[:others].any():
+            share = math.log(self.own / (1 - self.own) / int(known[others:].sum()))
+            near[others:] = near[:others][known[:others]].logsumexp(0) + share
+        return near
+
+    def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
+        sent, own, peers = yield from self.collect(server, cohort)
+        embeddings = self.embedded(server, own, peers)
+        begins: dict[int, dict[str, Shares]] = {}  # shares in what training starts from
+        shares: dict[int, dict[str, Shares]] = {}  # in what is mixed after it
+        for k in own:
+            view = View(k, own[k], peers, server.round, fresh=True)
+            decided: Decided | None = yield from self.decide(view, embeddings, peers, sent[k])
+            begins[k] = dict.fromkeys(self.rules, view.cohort)
+            shares[k] = {part: view.shares(rule, decided, self.gamma) for part, rule in self.rules.items()}
+        fresh = {k: {part: _share_of_fresh(of) for part, of in parts.items()} for k, parts in shares.items()}
+        others: dict[int, Weights] = {}
+        for part in self.rules:
+            rest = {
+                k: {part: {j: w for j, w in parts[part].items() if j != FRESH}}
+                for k, parts in shares.items()
+                if fresh[k][part] < 1
+            }
+            for k, weights in mixes(server, rest, own, peers).items():
+                others[k] = {**others.get(k, {}), **weights}
+        signal = {"version": server.state["previous"].version}
+        return {
+            k: Payload({"model": model, "others": others[k]}, config={**signal, "fresh": fresh[k]})
+            if k in others
+            else Payload({"model": model}, config=signal)
+            for k, model in mixes(server, begins, own, peers).items()
+        }
+
+    def finish(self, server: Server, replies: Replies) -> Steps:
+        yield from self.rewards(server, replies)
+        now, previous = float(server.round), server.state["previous"]
+        previous.peers = {k: Peer(reply["model"], reply.number("samples"), now) for k, reply in replies.items()}
+        previous.version += self.train_embedding(server)
+
+    # Client
+
+    def send(self, client: Client, _payload: Payload) -> Payload:
+        """The client's model, and whether it was ever trained."""
+        client.load(client.state.get("model", {}))
+        facts = {**self.counts(client), "known": int("model" in client.state)}
+        return Payload(
+            {"model": select(client.weights(), client.shared)}, {"trained": client.state.get("trained", 0), **facts}
+        )
+
+    def fit(self, client: Client) -> None:
+        client.train()
+        self.keep(client, client.round)
+        trained, alone = client.weights(), self.facts(client)
+        self.personal(client)
+        client.state["facts"] = {**self.facts(client), "alone": alone["accuracy"]}
+        client.load(trained)
+
+    def upload(self, client: Client) -> Payload:
+        return Payload({"model": client.state["model"]}, client.state.pop("facts"))
+
+    def personal(self, client: Client) -> None:
+        """Mix the trained model with the mix of the others that came with the payload."""
+        others = client.payload.groups.get("others", {})
+        for part, share in client.payload.config.get("fresh", {}).items():
+            fresh = {name: w for name, w in client.weights(part).items() if name in others}
+            if fresh:
+                client.load(mean([fresh, select(others, fresh.keys())], [share, 1 - share]))
+
+
+def _share_of_fresh(shares: Shares) -> float:
+    """1 where nothing else has weight, and where nothing has any."""
+    total = sum(shares.values())
+    return shares.get(FRESH, 0.0) / total if total > 0 else 1.0
+
+
+PFedRLLAAfter.card = Card(
+    paper="our form of: Reinforcement Learning-based Layer-wise Aggregation for Personalized Federated Learning, "
+    "under review",
+    year=2024,
+    exchanged="the client's model up; the mean of the previous cohort and the mix of the other models down; the "
+    "trained model up; validation accuracies and the age of the model up",
+    client_state="its model, and the round it last trained in",
+    server_state="the models of the previous cohort; the agent (actor, critic, replay); the auto-encoder",
+    cost="that of FedAvg, and two forward passes over the validation data; everyone trains before round 1",
+    limits=(
+        "no initial training, all weight on the model after training: FedAvg's local model",
+        "decider = prior: what the agent begins with, and no learning; decider = similarity: the weights of eq. 2",
+    ),
+    deviations=(
+        "models are mixed after the training, not before it, since training forgets a mix: see docs/pfedrlla.md",
+        "the agent begins with a share for the client's own models and adds to it what it learns",
+        "old models are discounted",
+        "see also the deviations of pfedrlla",
+    ),
+    only_sums=False,
+)

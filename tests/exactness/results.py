@@ -1,0 +1,60 @@
+"""Digests of a short run of every method: the guard of ``fedtailor.version.RESULTS``.
+
+``python -m tests.exactness.results`` writes ``results.json`` for this kind of machine. Do that only together with a
+change of ``RESULTS``: numbers with another results version are not comparable to the bit.
+"""
+
+import json
+import tempfile
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import fedtailor
+from fedtailor.methods import catalogue
+from fedtailor.runs import environment
+from fedtailor.version import RESULTS
+from tests.support.fingerprint import QUERIES, fingerprint
+
+FILE = Path(__file__).with_name("results.json")
+SHORT: dict[str, Any] = {
+    "name": "short",
+    "rounds": 4,
+    "seed": 3,
+    "validation": True,
+    "data": {"source": "digits", "clients": 8, "samples": 320, "partition": {"kind": "dirichlet", "alpha": 0.3}},
+    "model": {"name": "mlp"},
+    "training": {"lr": 0.05, "epochs": 2, "momentum": 0.5, "batch_size": 10},
+    "participation": {"ratio": 0.5, "dropout": 0.1},
+    "evaluation": {"every": 2},
+    "engine": {"kind": "inline"},
+}
+DEVICES = {"speed": 0.001, "profiles": {"kind": "uniform", "spread": 10}}
+
+
+def here() -> dict[str, Any]:
+    """What bits depend on, besides the results version: versions, and the model of the processor."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    return {**{key: value for key, value in environment().items() if key != "fedtailor"}, "processor": model}
+
+
+def digest_of(name: str, folder: Path) -> str:
+    """A digest of all that a short run of a method records, but for times that are measured and stored states."""
+    devices = {"devices": DEVICES} if catalogue()[name].uses_clock else {}
+    fedtailor.run({**SHORT, **devices, "method": {"name": name}}, folder=folder).close()
+    tables = {table: rows for table, rows in fingerprint(folder).items() if table in QUERIES and table != "state"}
+    return blake2b(repr(tables).encode(), digest_size=16).hexdigest()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        methods = {name: digest_of(name, Path(folder) / name) for name in catalogue()}
+    known = {"results": RESULTS, "environment": here(), "methods": methods}
+    FILE.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+    print(FILE)
+
+
+if __name__ == "__main__":
+    main()

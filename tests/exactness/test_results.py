@@ -1,0 +1,26 @@
+"""Results change only together with the results version."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedtailor.methods import catalogue
+from fedtailor.version import RESULTS
+from tests.exactness.results import FILE, digest_of, here
+
+KNOWN = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def test_the_digests_are_those_of_this_results_version() -> None:
+    assert KNOWN["results"] == RESULTS
+    assert sorted(KNOWN["methods"]) == sorted(catalogue())
+
+
+@pytest.mark.parametrize("name", list(catalogue()))
+def test_a_short_run_gives_the_bits_of_its_results_version(name: str, tmp_path: Path) -> None:
+    if here() != KNOWN["environment"]:
+        pytest.skip(f"bits are known for {KNOWN['environment']}, and this is {here()}")
+    assert digest_of(name, tmp_path / "run") == KNOWN["methods"][name], (
+        f"{name} gives other results: raise fedtailor.version.RESULTS and run python -m tests.exactness.results"
+    )
