@@ -62,7 +62,8 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
         method: str | None = None,
     ):
         made = experiment(settings)
-        changes: dict[str, Any] = {"method": _method(made, method).environment()}
+        asked = _method(made, method)
+        changes: dict[str, Any] = {"method": asked.environment()}
         changes["evaluation"] = Evaluation(every=0, final=False)
         # the same clients and data whatever the seed of an episode
         changes["data"] = made.data.model_copy(update={"seed": made.partition_seed})
@@ -72,7 +73,7 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
         self._resources = Resources()
         self._session: Session | None = None
         self._last: Observation | None = None
-        self.declared = self._declared()
+        self.declared = self._declared(asked.name)
         size = self.declared.all_slots * (self.declared.width + 1)
         self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
         self.action_space = _action_space(self.declared)
@@ -115,13 +116,12 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
         parts = [kind.from_units(own, mask) for kind, own in zip(kinds, numbers, strict=True)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _declared(self) -> Decision:
+    def _declared(self, method: str) -> Decision:
         declared = server_of(self.settings, job_of(self.settings, self._resources)).decisions.declared
         if self.decision not in declared:
             self.close()
             there = f"it decides: {', '.join(declared)}" if declared else "it decides nothing"
-            name = self.settings.method.name
-            raise UserError(f"with these settings {name} has no decision {self.decision!r}: {there}")
+            raise UserError(f"with these settings {method} has no decision {self.decision!r}: {there}")
         return declared[self.decision]
 
     def _start(self, seed: int) -> None:

@@ -92,7 +92,7 @@ def test_a_step_does_what_the_method_does(tmp_path: Path, environment: DecisionE
     settings = environment.settings.model_copy(update={"seed": 3})
     with fedtailor.run(settings, folder=tmp_path / "run", deciders=deciders) as done:
         assert done.rewards()[ADJUSTMENT] == rewards
-        assert done.agent_state(ADJUSTMENT)["steps"] == 0  # who decides here learns elsewhere
+        assert done.agents()[ADJUSTMENT]["steps"] == 0  # who decides here learns elsewhere
 
 
 def test_nothing_is_left_when_it_is_closed() -> None:

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 
 import fedtailor
 from fedtailor.environments import DecisionEnvironment
-from fedtailor.methods.pfedrlla import HEAD
+from fedtailor.methods.head_mixing import HEAD
 from fedtailor.runs import pretrain
 
 SCENARIO: dict[str, Any] = {
@@ -20,7 +20,11 @@ SCENARIO: dict[str, Any] = {
     "model": {"name": "linear"},
     "training": {"epochs": 1},
     "participation": {"ratio": 0.5},
-    "method": {"name": "pfedrlla", "size": 8, "hidden": 32, "steps": 2, "warmup": 0},
+    "method": {
+        "name": "pfedrlla",
+        "embedding": {"size": 8, "steps": 2},
+        "agents": {"head_weights": {"hidden": [32, 32], "warmup": 0}},
+    },
 }
 
 
@@ -100,8 +104,8 @@ def test_an_experiment_with_another_method_is_refused() -> None:
 
 
 def test_models_that_are_mixed_after_the_training_are_refused() -> None:
-    with pytest.raises(fedtailor.UserError, match=r"needs method.mixes = 'before'"):
-        head_aggregation({"method": {"name": "pfedrlla", "mixes": "after"}})
+    with pytest.raises(fedtailor.UserError, match="one of pfedrlla, and the experiment's method is pfedrlla-after"):
+        head_aggregation({"method": {"name": "pfedrlla-after"}})
 
 
 @pytest.mark.slow
@@ -114,7 +118,7 @@ def test_stable_baselines_learns_and_ours_is_no_worse(tmp_path: Any) -> None:
     scenario = {**SCENARIO, "rounds": 50}
     scenario["data"] = {**SCENARIO["data"], "clients": 12}
     scenario["participation"] = {"ratio": 0.34}
-    scenario["method"] = {**SCENARIO["method"], "warmup": 25}
+    scenario["method"] = {**SCENARIO["method"], "agents": {"head_weights": {"hidden": [32, 32], "warmup": 25}}}
     count = 600
 
     environment = Monitor(head_aggregation(scenario))
@@ -136,7 +140,10 @@ def test_stable_baselines_learns_and_ours_is_no_worse(tmp_path: Any) -> None:
     environment.close()
 
     settings = {**scenario, "pretrain": {"episodes": 3}}
-    settings["method"] = {**scenario["method"], "updates": 4}
+    settings["method"] = {
+        **scenario["method"],
+        "agents": {"head_weights": {"hidden": [32, 32], "warmup": 25, "updates": 4}},
+    }
     with pretrain(settings, folder=tmp_path / "policy") as run:
         rewards = run.rewards()[HEAD]
     ours = float(np.mean(rewards[-150:]))
