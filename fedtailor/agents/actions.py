@@ -13,6 +13,8 @@ from torch import Tensor
 
 from fedtailor.agents.heads import Head, IntegerHead, MultiCategoricalHead, SimplexHead
 
+BOUND = 5.0  # of the logits that numbers in [-1, 1] stand for: two weights differ by e^10 at most
+
 
 class Action(Protocol):
     """Turns the logits of every slot into an action; masked slots take no part in it."""
@@ -41,6 +43,12 @@ class Kind(Protocol):
     def random(self, mask: Tensor, stream: torch.Generator) -> Tensor:
         """Any action, before there is something to learn from."""
 
+    def units(self, slots: int) -> int:
+        """How many numbers in [-1, 1] stand for an action."""
+
+    def from_units(self, numbers: Tensor, mask: Tensor) -> Tensor:
+        """The action that numbers in [-1, 1] stand for: what a gymnasium environment is given."""
+
     def describe(self) -> str:
         """What two runs must agree on to share a policy."""
 
@@ -51,6 +59,7 @@ class Simplex:
 
     deviation: float = 0.5  # of the logits of a stochastic policy at the start
     unit: float = 1.0  # factor of its logits: a small unit makes weights that learn slowly
+    bound: float = BOUND
     outputs: ClassVar[int] = 1
     per_slot: ClassVar[bool] = True
 
@@ -68,6 +77,13 @@ class Simplex:
         """Any weights, all equally likely."""
         # normalised exponential variables are uniform on the simplex
         return self(torch.empty(*mask.shape, 1).exponential_(generator=stream).log(), mask)
+
+    def units(self, slots: int) -> int:
+        return slots
+
+    def from_units(self, numbers: Tensor, mask: Tensor) -> Tensor:
+        """The softmax of ``bound`` times the numbers."""
+        return self(self.bound * numbers[:, None], mask)
 
     def describe(self) -> str:
         return "weights"
@@ -91,6 +107,13 @@ class Integer:
     def random(self, mask: Tensor, stream: torch.Generator) -> Tensor:
         return torch.randint(self.low, self.high + 1, (1,), generator=stream).float()
 
+    def units(self, slots: int) -> int:
+        return 1
+
+    def from_units(self, numbers: Tensor, mask: Tensor) -> Tensor:
+        """From the smallest to the largest, all for equal parts of [-1, 1]."""
+        return _whole(numbers, self.low, self.high)
+
     def describe(self) -> str:
         return f"{self.low} to {self.high}"
 
@@ -111,6 +134,13 @@ class Categorical:
 
     def random(self, mask: Tensor, stream: torch.Generator) -> Tensor:
         return torch.randint(self.options, mask.shape, generator=stream).float() * mask
+
+    def units(self, slots: int) -> int:
+        return slots
+
+    def from_units(self, numbers: Tensor, mask: Tensor) -> Tensor:
+        """From the first option to the last, all for equal parts of [-1, 1]."""
+        return _whole(numbers, 0, self.options - 1) * mask
 
     def describe(self) -> str:
         return f"one of {self.options}"
@@ -140,5 +170,17 @@ class MeanDeviation:
     def random(self, mask: Tensor, stream: torch.Generator) -> Tensor:
         return self(torch.randn(*mask.shape, 2, generator=stream), mask)
 
+    def units(self, slots: int) -> int:
+        return 2 * slots
+
+    def from_units(self, numbers: Tensor, mask: Tensor) -> Tensor:
+        """Two logits of every slot, `BOUND` times the numbers."""
+        return self(BOUND * numbers.reshape(-1, 2), mask)
+
     def describe(self) -> str:
         return f"means up to {self.span:g} with deviations up to {self.beta:g} of them"
+
+
+def _whole(numbers: Tensor, low: int, high: int) -> Tensor:
+    """The whole numbers from ``low`` to ``high`` that numbers in [-1, 1] stand for."""
+    return (low + (high + 1 - low) * (numbers + 1) / 2).floor().clamp(max=high)

@@ -40,6 +40,10 @@ class AgentSettings(BaseModel):
         """Whether learning would change anything."""
         return True
 
+    def learns(self, policy: bool) -> bool:
+        """Whether the agent learns, and so explores, in a run that starts with or without a policy."""
+        return self.learns_with(policy) and self.decider == "agent" and self.teaches
+
     def describe(self) -> dict[str, str | int]:
         """What two runs must agree on to share a policy of this agent."""
         return {}

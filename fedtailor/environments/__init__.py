@@ -1,6 +1,8 @@
 """Gymnasium environments: the decisions of a federation for any library of reinforcement learning.
 
-``import fedtailor.environments`` registers them; then ``gymnasium.make("fedtailor/HeadAggregation-v0")``.
+``import fedtailor.environments`` registers those of the methods in `REGISTERED`; then
+``gymnasium.make("fedtailor/HeadAggregation-v0", settings="scenario.toml")``. `DecisionEnvironment` makes one of any
+decision that a method declares.
 """
 
 from importlib.util import find_spec
@@ -12,14 +14,20 @@ if find_spec("gymnasium") is None:
 
 import gymnasium
 
-from fedtailor.environments.bwa import BatchAndWeights
-from fedtailor.environments.decisions import Decisions
-from fedtailor.environments.hapfl import IntensityAllocation, SizeAllocation
-from fedtailor.environments.heads import HeadAggregation
+from fedtailor.environments.decision import DecisionEnvironment
 
-__all__ = ["BatchAndWeights", "Decisions", "HeadAggregation", "IntensityAllocation", "SizeAllocation"]
+__all__ = ["REGISTERED", "DecisionEnvironment"]
 
-gymnasium.register("fedtailor/BatchAndWeights-v0", entry_point="fedtailor.environments:BatchAndWeights")
-gymnasium.register("fedtailor/HeadAggregation-v0", entry_point="fedtailor.environments:HeadAggregation")
-gymnasium.register("fedtailor/IntensityAllocation-v0", entry_point="fedtailor.environments:IntensityAllocation")
-gymnasium.register("fedtailor/SizeAllocation-v0", entry_point="fedtailor.environments:SizeAllocation")
+REGISTERED = {  # the method and the decision of every environment
+    "fedtailor/BatchAndWeights-v0": ("bwa", "adjustment"),
+    "fedtailor/HeadAggregation-v0": ("pfedrlla", "head-weights"),
+    "fedtailor/IntensityAllocation-v0": ("hapfl", "intensity"),
+    "fedtailor/SizeAllocation-v0": ("hapfl", "size"),
+}
+
+for _name, (_method, _decision) in REGISTERED.items():
+    gymnasium.register(
+        _name,
+        entry_point="fedtailor.environments:DecisionEnvironment",
+        kwargs={"method": _method, "decision": _decision},
+    )

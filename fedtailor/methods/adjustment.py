@@ -80,7 +80,7 @@ class Adjusted(AgentMethod):
 
     def rehearsal(self) -> "Adjusted":
         """Learning starts from the policy, if there is one."""
-        return self.model_copy(update={"agents": self.agents.learning()})
+        return self.model_copy(update={"agents": self.agents.changed(learn="always")})
 
     # On the server
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedtailor.learning import TrainingSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.models import ModelSettings, Network, Part
-from fedtailor.parties import Client, Decision, Decisions, Replies, Server, Steps
+from fedtailor.parties import AgentTables, Client, Decision, Decisions, Replies, Server, Steps
 from fedtailor.weights import Weights, mean, select
 
 
@@ -171,9 +171,20 @@ class AgentMethod(Method):
         None, description="folder of a policy from 'fedtailor pretrain'; none: learn from scratch"
     )
 
+    agents: AgentTables = AgentTables()
+
+    def inert(self) -> str | None:
+        idle = [name for name, agent in self.agents if agent.decider == "agent" and not agent.learns(False)]
+        return f"without a policy, these agents do not learn: {', '.join(idle)}" if idle and not self.policy else None
+
     def rehearsal(self) -> "AgentMethod":
-        """The method as it runs while its agents are pre-trained."""
-        return self
+        """The method as it runs while its agents are pre-trained: they learn, also where they start with a policy."""
+        return self.model_copy(update={"agents": self.agents.changed(learn="always")})
+
+    def environment(self) -> "AgentMethod":
+        """The method as it runs in a gymnasium environment: as in pre-training, but actions come from outside."""
+        rehearsal = self.rehearsal()
+        return rehearsal.model_copy(update={"agents": rehearsal.agents.changed(learn="never")})
 
     def learned(self, server: Server) -> dict[str, Any]:
         """What of ``server.state`` belongs to the policy, beside the agents."""

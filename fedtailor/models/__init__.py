@@ -3,7 +3,7 @@
 from fedtailor.models.catalogue import CATALOGUE
 from fedtailor.models.flops import TRAINING, Card, WorkCounter, cards, count_flops
 from fedtailor.models.network import Inputs, Network, Part, SideBySide, build
-from fedtailor.models.settings import ModelSettings
+from fedtailor.models.settings import ModelSettings, model_family
 
 __all__ = [
     "CATALOGUE",
@@ -18,4 +18,5 @@ __all__ = [
     "build",
     "cards",
     "count_flops",
+    "model_family",
 ]

@@ -1,5 +1,7 @@
 """The `[model]` section of an experiment."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,3 +33,15 @@ class ModelSettings(BaseModel):
         default_factory=dict,
         description="arguments of the network, such as {hidden = 256}",
     )
+
+
+def model_family(models: Sequence[str | Mapping[str, Any]], **common: Any) -> dict[str, ModelSettings]:
+    """The settings of several models by name; where a name occurs twice, its models have their place as an ending.
+
+    >>> list(model_family(["small", {"name": "mlp"}, {"name": "mlp", "arguments": {"hidden": 80}}]))
+    ['small', 'mlp-2', 'mlp-3']
+    """
+    tables: list[Mapping[str, Any]] = [{"name": model} if isinstance(model, str) else model for model in models]
+    made = [ModelSettings.model_validate({**table, **common}) for table in tables]
+    times = Counter(model.name for model in made)
+    return {m.name if times[m.name] == 1 else f"{m.name}-{place}": m for place, m in enumerate(made, 1)}

@@ -46,12 +46,9 @@ class AgentTables(BaseModel):
         settings: AgentSettings = getattr(self, decision.replace("-", "_"))
         return settings
 
-    def learning(self, **changes: Any) -> Self:
-        """The same agents, all of which learn; ``changes`` are further settings of all of them."""
-        changes = {"learn": "always", **changes}
-        return self.model_copy(
-            update={name: getattr(self, name).model_copy(update=changes) for name in type(self).model_fields}
-        )
+    def changed(self, **settings: Any) -> Self:
+        """The same tables with these settings in each of them."""
+        return self.model_copy(update={name: table.model_copy(update=settings) for name, table in self})
 
 
 @dataclass(frozen=True)
@@ -189,6 +186,12 @@ class Question:
             observation[place] = torch.as_tensor(asked.rows[key])
             mask[place] = key not in asked.absent
         return cls(declared, asked.about, keys, places, observation, mask, asked.context)
+
+    def placed(self, numbers: "Sequence[float] | Tensor") -> Tensor:
+        """Numbers of the rows that were given, in their order, each in its slot; 0 in empty slots."""
+        action = torch.zeros(len(self.mask))
+        action[list(self.places)] = torch.as_tensor(numbers, dtype=action.dtype)
+        return action
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
 
     def learns(self, name: str) -> bool:
         """Whether the agent of a decision learns, and so explores, in this run."""
-        settings = self.declared[name].agent
-        return settings.learns_with(self._policy) and settings.decider == "agent" and settings.teaches
+        return self.declared[name].agent.learns(self._policy)
 
     def warming(self, server: "Server", name: str) -> bool:
         """Whether this is one of the first rounds, in which the agent does not decide yet."""
@@ -192,10 +191,7 @@ def _stand_in(server: "Server", question: Question, decider: str) -> Tensor:
         rule = declared.deciders[decider]
         if rule is not None:
             return rule(server, question)
-        numbers: Tensor = question.context[decider]
-        action = torch.zeros(len(mask))
-        action[list(question.places)] = numbers
-        return action
+        return question.placed(question.context[decider])
     if decider == "uniform":
         return _joined([kind.neutral(mask) for kind in declared.actions.values()])
     draws = server.stream(declared.stream("exploration", question.about))

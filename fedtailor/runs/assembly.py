@@ -113,7 +113,9 @@ def policy_of(settings: Experiment, job: Job) -> Policy | None:
     if not isinstance(method, AgentMethod) or method.policy is None:
         return None
     policy = read_policy(method.policy)
-    check_policy(policy, method.policy, spec(method), shape(method, assemble(settings, job).server()))
+    check_policy(
+        policy, method.policy, spec(method.rehearses or method), shape(method, assemble(settings, job).server())
+    )
     return policy
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 import fedtailor
-from fedtailor.environments import BatchAndWeights
-from fedtailor.methods import Decide
+from fedtailor.environments import DecisionEnvironment
 from fedtailor.methods.bwa import ADJUSTMENT
 
 SCENARIO: dict[str, Any] = {
@@ -21,19 +21,23 @@ SCENARIO: dict[str, Any] = {
     "data": {"clients": 4, "samples": 240, "partition": {"kind": "mixed", "sigma": 0.5}},
     "model": {"name": "linear"},
     "training": {"epochs": 1},
-    "method": {"name": "bwa", "hidden": 8},
+    "method": {"name": "bwa", "agents": {"adjustment": {"hidden": [8, 8]}}},
 }
 
 
+def batch_and_weights(settings: dict[str, Any]) -> DecisionEnvironment:
+    return DecisionEnvironment(settings, method="bwa", decision=ADJUSTMENT)
+
+
 @pytest.fixture
-def environment() -> Iterator[BatchAndWeights]:
-    made = BatchAndWeights(SCENARIO)
+def environment() -> Iterator[DecisionEnvironment]:
+    made = batch_and_weights(SCENARIO)
     yield made
     made.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*A Box observation space.*infinity.*")
-def test_it_passes_gymnasium_s_check(environment: BatchAndWeights) -> None:
+def test_it_passes_gymnasium_s_check(environment: DecisionEnvironment) -> None:
     check_env(environment)
 
 
@@ -48,16 +52,17 @@ def test_it_is_registered_and_has_a_number_for_what_is_controlled(controls: str,
     made.close()
 
 
-def test_actions_by_hand(environment: BatchAndWeights) -> None:
+def test_actions_by_hand(environment: DecisionEnvironment) -> None:
     """-1, 0, 1 are batch sizes 1, 33, 64; weights are the softmax of (2, -2, 0), the empty slot has none."""
-    question = Decide(ADJUSTMENT, torch.zeros(4, 6), torch.tensor([True, True, True, False]))
+    environment.reset(seed=0)
+    question = replace(environment.question, mask=torch.tensor([True, True, True, False]))
     exponentials = np.exp([2.0, -2.0, 0.0])
     for number, size in ((-1.0, 1.0), (0.0, 33.0), (1.0, 64.0)):
         action = environment.chosen(question, [number, 1.0, -1.0, 0.0, 1.0])
         assert action.tolist() == pytest.approx([size, *(exponentials / exponentials.sum()), 0.0], abs=1e-6)
 
 
-def episode(environment: BatchAndWeights, seed: int) -> list[tuple[list[float], float, bool]]:
+def episode(environment: DecisionEnvironment, seed: int) -> list[tuple[list[float], float, bool]]:
     environment.action_space.seed(seed)
     observation, _ = environment.reset(seed=seed)
     found, over = [], False
@@ -69,7 +74,7 @@ def episode(environment: BatchAndWeights, seed: int) -> list[tuple[list[float], 
     return found
 
 
-def test_an_episode_is_a_whole_federation_and_the_same_for_the_same_seed(environment: BatchAndWeights) -> None:
+def test_an_episode_is_a_whole_federation_and_the_same_for_the_same_seed(environment: DecisionEnvironment) -> None:
     first = episode(environment, 5)
     assert [over for _, _, over in first] == [False, False, True]
     assert episode(environment, 5) == first
@@ -78,7 +83,7 @@ def test_an_episode_is_a_whole_federation_and_the_same_for_the_same_seed(environ
         environment.step(environment.action_space.sample())
 
 
-def test_a_step_does_what_the_method_does(tmp_path: Path, environment: BatchAndWeights) -> None:
+def test_a_step_does_what_the_method_does(tmp_path: Path, environment: DecisionEnvironment) -> None:
     actions = [np.array([size, 1.0, 0.0, -1.0, 0.5], np.float32) for size in (-0.9, 0.0, 0.9)]
     environment.reset(seed=3)
     rewards = [float(environment.step(action)[1]) for action in actions]
@@ -87,12 +92,12 @@ def test_a_step_does_what_the_method_does(tmp_path: Path, environment: BatchAndW
     settings = environment.settings.model_copy(update={"seed": 3})
     with fedtailor.run(settings, folder=tmp_path / "run", deciders=deciders) as done:
         assert done.rewards()[ADJUSTMENT] == rewards
-        assert done.server_state()["agent"]["steps"] == 0  # who decides here learns elsewhere
+        assert done.agents()[ADJUSTMENT]["steps"] == 0  # who decides here learns elsewhere
 
 
 def test_nothing_is_left_when_it_is_closed() -> None:
     before = threading.active_count()
-    made = BatchAndWeights(SCENARIO)
+    made = batch_and_weights(SCENARIO)
     made.reset(seed=0)
     made.step(made.action_space.sample())
     made.close()
@@ -101,7 +106,7 @@ def test_nothing_is_left_when_it_is_closed() -> None:
 
 def test_an_experiment_with_another_method_is_refused() -> None:
     with pytest.raises(fedtailor.UserError, match="bwa"):
-        BatchAndWeights({"method": {"name": "fedper"}})
+        batch_and_weights({"method": {"name": "fedper"}})
 
 
 @pytest.mark.slow
@@ -111,7 +116,7 @@ def test_another_library_s_ppo_trains_on_it() -> None:
     from stable_baselines3.common.monitor import Monitor
 
     settings = {**SCENARIO, "method": {"name": "bwa", "controls": "batch", "reward": "objective"}}
-    environment = Monitor(BatchAndWeights(settings))
+    environment = Monitor(batch_and_weights(settings))
     agent = baselines.PPO("MlpPolicy", environment, n_steps=30, batch_size=30, seed=0, device="cpu")
     agent.learn(1500)
     returns = environment.get_episode_rewards()

@@ -8,8 +8,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import fedtailor
-from fedtailor.environments import IntensityAllocation, SizeAllocation
-from fedtailor.environments.hapfl import Allocation
+from fedtailor.environments import DecisionEnvironment
+from fedtailor.methods.hapfl import INTENSITY, SIZE
 
 SCENARIO: dict[str, Any] = {
     "rounds": 3,
@@ -23,13 +23,13 @@ SCENARIO: dict[str, Any] = {
         "sizes": [{"name": "mlp", "arguments": {"hidden": 8}}, {"name": "mlp", "arguments": {"hidden": 80}}],
     },
 }
-BOTH = pytest.mark.parametrize("kind", [SizeAllocation, IntensityAllocation])
+BOTH = pytest.mark.parametrize("decision", [SIZE, INTENSITY])
 
 
 @BOTH
 @pytest.mark.filterwarnings("ignore:.*A Box observation space.*infinity.*")
-def test_it_passes_gymnasium_s_check(kind: type[Allocation]) -> None:
-    made = kind(SCENARIO)
+def test_it_passes_gymnasium_s_check(decision: str) -> None:
+    made = DecisionEnvironment(SCENARIO, decision=decision)
     check_env(made)
     made.close()
 
@@ -48,9 +48,9 @@ def test_it_is_registered(name: str) -> None:
 
 
 @BOTH
-def test_a_step_does_what_the_method_does(kind: type[Allocation], tmp_path: Any) -> None:
+def test_a_step_does_what_the_method_does(decision: str, tmp_path: Any) -> None:
     """Actions given through the environment bring the rewards that they bring in a run; every step ends an episode."""
-    made = kind(SCENARIO)
+    made = DecisionEnvironment(SCENARIO, decision=decision)
     made.action_space.seed(7)
     actions = [made.action_space.sample() for _ in range(3)]
     made.reset(seed=3)
@@ -62,17 +62,17 @@ def test_a_step_does_what_the_method_does(kind: type[Allocation], tmp_path: Any)
         if place < 2:
             made.reset()
     queue = iter(actions)
-    deciders = {made.decision: lambda _server, question: made.chosen(question, next(queue))}
+    deciders = {decision: lambda _server, question: made.chosen(question, next(queue))}
     settings = made.settings.model_copy(update={"seed": 3})
     with fedtailor.run(settings, folder=tmp_path / "run", deciders=deciders) as run:
-        assert run.rewards()[made.decision] == rewards
+        assert run.rewards()[decision] == rewards
         assert len(set(rewards)) == 3
         assert sum(task["steps"] for task in run.tasks()) == 0  # nothing was trained
     made.close()
 
 
 def test_the_best_sizes_bring_the_best_reward() -> None:
-    made = SizeAllocation(SCENARIO)
+    made = DecisionEnvironment(SCENARIO, decision=SIZE)
     rewards = []
     for action in ([1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 1, 1]):
         made.reset(seed=1)
@@ -85,11 +85,11 @@ def test_the_best_sizes_bring_the_best_reward() -> None:
     ("method", "said"),
     [
         ({"name": "fedper"}, "hapfl"),
-        ({"name": "hapfl"}, "two model sizes"),
-        ({**SCENARIO["method"], "adapts": "intensities"}, "no size"),
+        ({"name": "hapfl"}, "no decision 'size': it decides: intensity"),
+        ({**SCENARIO["method"], "adapts": "neither"}, "no decision 'size': it decides nothing"),
     ],
     ids=["another method", "one size", "not decided"],
 )
 def test_an_experiment_without_the_decision_is_refused(method: dict[str, Any], said: str) -> None:
     with pytest.raises(fedtailor.UserError, match=said):
-        SizeAllocation({**SCENARIO, "method": method})
+        DecisionEnvironment({**SCENARIO, "method": method}, method="hapfl", decision=SIZE)

@@ -10,8 +10,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import fedtailor
-from fedtailor.environments import HeadAggregation
-from fedtailor.methods.pfedrlla import HEAD
+from fedtailor.environments import DecisionEnvironment
+from fedtailor.methods.head_mixing import HEAD
 from fedtailor.runs import pretrain
 
 SCENARIO: dict[str, Any] = {
@@ -20,19 +20,27 @@ SCENARIO: dict[str, Any] = {
     "model": {"name": "linear"},
     "training": {"epochs": 1},
     "participation": {"ratio": 0.5},
-    "method": {"name": "pfedrlla", "size": 8, "hidden": 32, "steps": 2, "warmup": 0},
+    "method": {
+        "name": "pfedrlla",
+        "embedding": {"size": 8, "steps": 2},
+        "agents": {"head_weights": {"hidden": [32, 32], "warmup": 0}},
+    },
 }
 
 
+def head_aggregation(settings: dict[str, Any]) -> DecisionEnvironment:
+    return DecisionEnvironment(settings, method="pfedrlla", decision=HEAD)
+
+
 @pytest.fixture
-def environment() -> Iterator[HeadAggregation]:
-    made = HeadAggregation(SCENARIO)
+def environment() -> Iterator[DecisionEnvironment]:
+    made = head_aggregation(SCENARIO)
     yield made
     made.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*A Box observation space.*infinity.*")
-def test_it_passes_gymnasium_s_check(environment: HeadAggregation) -> None:
+def test_it_passes_gymnasium_s_check(environment: DecisionEnvironment) -> None:
     check_env(environment)
 
 
@@ -43,7 +51,7 @@ def test_it_is_registered() -> None:
     made.close()
 
 
-def steps(environment: HeadAggregation, seed: int, count: int = 8) -> list[tuple[list[float], float]]:
+def steps(environment: DecisionEnvironment, seed: int, count: int = 8) -> list[tuple[list[float], float]]:
     """Random steps; a new federation begins when one is over."""
     environment.action_space.seed(seed)
     observation, _ = environment.reset(seed=seed)
@@ -56,14 +64,14 @@ def steps(environment: HeadAggregation, seed: int, count: int = 8) -> list[tuple
     return found
 
 
-def test_the_same_seed_gives_the_same_episodes(environment: HeadAggregation) -> None:
+def test_the_same_seed_gives_the_same_episodes(environment: DecisionEnvironment) -> None:
     first = steps(environment, 5)
     assert steps(environment, 5) == first
     assert steps(environment, 6) != first
     assert len({reward for _, reward in first}) == 8
 
 
-def test_a_step_does_what_the_method_does(tmp_path: Any, environment: HeadAggregation) -> None:
+def test_a_step_does_what_the_method_does(tmp_path: Any, environment: DecisionEnvironment) -> None:
     """Weights given through the environment bring the rewards that they bring in a run."""
     settings = environment.settings.model_copy(update={"seed": 3})
     actions = [np.linspace(-1, 1, 4, dtype=np.float32) * (i % 3 - 1) for i in range(6)]
@@ -81,7 +89,7 @@ def test_a_step_does_what_the_method_does(tmp_path: Any, environment: HeadAggreg
 
 def test_nothing_is_left_when_it_is_closed() -> None:
     before = threading.active_count()
-    made = HeadAggregation(SCENARIO)
+    made = head_aggregation(SCENARIO)
     made.reset(seed=0)
     made.step(made.action_space.sample())
     made.close()
@@ -92,12 +100,12 @@ def test_nothing_is_left_when_it_is_closed() -> None:
 
 def test_an_experiment_with_another_method_is_refused() -> None:
     with pytest.raises(fedtailor.UserError, match="pfedrlla"):
-        HeadAggregation({"method": {"name": "fedper"}})
+        head_aggregation({"method": {"name": "fedper"}})
 
 
 def test_models_that_are_mixed_after_the_training_are_refused() -> None:
-    with pytest.raises(fedtailor.UserError, match=r"needs method.mixes = 'before'"):
-        HeadAggregation({"method": {"name": "pfedrlla", "mixes": "after"}})
+    with pytest.raises(fedtailor.UserError, match="one of pfedrlla, and the experiment's method is pfedrlla-after"):
+        head_aggregation({"method": {"name": "pfedrlla-after"}})
 
 
 @pytest.mark.slow
@@ -110,10 +118,10 @@ def test_stable_baselines_learns_and_ours_is_no_worse(tmp_path: Any) -> None:
     scenario = {**SCENARIO, "rounds": 50}
     scenario["data"] = {**SCENARIO["data"], "clients": 12}
     scenario["participation"] = {"ratio": 0.34}
-    scenario["method"] = {**SCENARIO["method"], "warmup": 25}
+    scenario["method"] = {**SCENARIO["method"], "agents": {"head_weights": {"hidden": [32, 32], "warmup": 25}}}
     count = 600
 
-    environment = Monitor(HeadAggregation(scenario))
+    environment = Monitor(head_aggregation(scenario))
     environment.action_space.seed(0)
     environment.reset(seed=0)
     for _ in range(150):
@@ -122,7 +130,7 @@ def test_stable_baselines_learns_and_ours_is_no_worse(tmp_path: Any) -> None:
     random = float(np.mean(environment.get_episode_rewards()))
     environment.close()
 
-    environment = Monitor(HeadAggregation(scenario))
+    environment = Monitor(head_aggregation(scenario))
     noise = NormalActionNoise(np.zeros(5), 0.1 * np.ones(5))
     agent = baselines.DDPG(
         "MlpPolicy", environment, seed=0, action_noise=noise, learning_starts=100, batch_size=32, device="cpu"
@@ -132,7 +140,10 @@ def test_stable_baselines_learns_and_ours_is_no_worse(tmp_path: Any) -> None:
     environment.close()
 
     settings = {**scenario, "pretrain": {"episodes": 3}}
-    settings["method"] = {**scenario["method"], "updates": 4}
+    settings["method"] = {
+        **scenario["method"],
+        "agents": {"head_weights": {"hidden": [32, 32], "warmup": 25, "updates": 4}},
+    }
     with pretrain(settings, folder=tmp_path / "policy") as run:
         rewards = run.rewards()[HEAD]
     ours = float(np.mean(rewards[-150:]))

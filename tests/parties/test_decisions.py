@@ -378,7 +378,9 @@ def test_what_a_user_leaves_out_has_the_defaults_of_the_method() -> None:
 
 
 def test_all_agents_can_be_told_to_learn() -> None:
-    learning = Tables.model_validate({"head-weights": {"learn": "never", "warmup": 3}}).learning(warmup=0)
+    learning = Tables.model_validate({"head-weights": {"learn": "never", "warmup": 3}}).changed(
+        learn="always", warmup=0
+    )
     assert learning.size == PPOSettings(hidden=(8,), discount=0.5, learn="always")
     assert learning.head_weights == DDPGSettings(noise=0.3, learn="always")
 

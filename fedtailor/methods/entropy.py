@@ -1,0 +1,22 @@
+"""How much a client's model counts, by the entropy of its labels and the accuracy of its model."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def label_entropy(labels: Tensor) -> float:
+    """The entropy H of labels in bits (HAPFL, eq. 37); 0 in a regression, which has no labels."""
+    if labels.is_floating_point() or not len(labels):
+        return 0.0
+    counts = labels.bincount()
+    shares = counts[counts > 0].double() / len(labels)
+    return float(-(shares * shares.log2()).sum())
+
+
+def entropy_accuracy_weights(entropies: Sequence[float], accuracies: Sequence[float]) -> list[float]:
+    """Weights W (HAPFL, eq. 38), which sum to one over the models that are aggregated."""
+    both = torch.tensor([entropies, accuracies], dtype=torch.double).softmax(1).mean(0)
+    weights: list[float] = both.tolist()
+    return weights
