@@ -14,7 +14,7 @@ from fedtailor.learning import Score, evaluate, outcomes
 from fedtailor.learning.tensors import inputs_of, tensors
 from fedtailor.messages.payload import Rejected, check
 from fedtailor.messages.trees import has_objects, pack, restore, unpack
-from fedtailor.methods import Client, Payload
+from fedtailor.methods import Client, Payload, State
 from fedtailor.models import Network, WorkCounter, build
 from fedtailor.seeding import seed_of
 from fedtailor.weights import Weights, finite, select
@@ -108,7 +108,10 @@ class Worker:
     def _train(self, client: Client) -> None:
         with self._counting():
             self.method.fit(client)
-        private = [weights for weights in client.state.values() if isinstance(weights, dict)]
+        typed = [value.state_dict() for value in client.state.values() if isinstance(value, State)]
+        private = [
+            weights for state in (client.state, *typed) for weights in state.values() if isinstance(weights, dict)
+        ]
         networks = (self.network, *client.relatives.values())
         for weights in (*(network.module.state_dict() for network in networks), *private):
             for name, tensor in weights.items():

@@ -8,6 +8,7 @@ from fedtailor.parties.policy import Policy, check_policy, read_policy
 from fedtailor.parties.replies import Replies
 from fedtailor.parties.requests import Ask, Decide, Reward, Steps
 from fedtailor.parties.server import Server
+from fedtailor.parties.state import State
 
 __all__ = [
     "Ask",
@@ -21,6 +22,7 @@ __all__ = [
     "Replies",
     "Reward",
     "Server",
+    "State",
     "Steps",
     "check_policy",
     "read_policy",
