@@ -1,27 +1,43 @@
 """A client as a method sees it, in one task."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedtailor.learning import (
-    Batch,
     FeatureCache,
-    Objective,
     Score,
     Trace,
     TrainingSettings,
-    descend,
+    TrainOptions,
     evaluate,
     features,
+    keywords_of,
     train,
 )
 from fedtailor.messages.payload import Payload
 from fedtailor.models import Network, Part
 from fedtailor.parties.moment import Moment
 from fedtailor.weights import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientTrainOptions(TrainOptions):
+    """The keywords of ``client.train``: those of `TrainOptions`, and two more.
+
+    Parameters
+    ----------
+    rows
+        Numbers of the training samples to use; all by default.
+    network
+        Another network to train than the client's own.
+    """
+
+    rows: Tensor | None = None
+    network: Network | None = None
 
 
 class Client:
@@ -100,50 +116,28 @@ class Client:
         """Put these tensors into the model; the others stay."""
         self.network.load(weights)
 
-    def train(
-        self,
-        part: Part | frozenset[str] = "all",
-        *,
-        epochs: int | None = None,
-        steps: int | None = None,
-        lr: float | None = None,
-        batch_size: int | None = None,
-        toward: Mapping[str, Tensor] | None = None,
-        pull: float = 0.0,
-        correction: Mapping[str, Tensor] | None = None,
-        objective: Objective | None = None,
-        step: Callable[[Batch], Tensor] = descend,
-        until: Callable[[Sequence[float]], bool] | None = None,
-        rows: Tensor | None = None,
-        network: Network | None = None,
-    ) -> Trace:
-        """Train a part of the model on the client's data, by the run's settings unless said otherwise.
+    @keywords_of(ClientTrainOptions)
+    def train(self, options: ClientTrainOptions) -> Trace:
+        """Train the model, or a part of it, on the client's data, by the run's settings and these options.
 
-        Each call restarts the batch stream. A part is body, head, all, or names of tensors. ``toward`` and
-        ``pull`` add a proximal term, ``correction`` a control variate; ``objective`` replaces the loss, ``step``
-        what is done with a mini-batch, ``until`` when to stop (see `fedtailor.learning.train`); ``rows`` chooses
-        some of the samples, ``network`` another network than the client's own.
+        The keywords are the fields of `ClientTrainOptions`. Each call starts the batch stream again.
+
+        Returns
+        -------
+        Trace
+            Steps, samples and mean loss of this training; ``client.trace`` sums up all of the task.
+
+        Examples
+        --------
+        >>> client.train()
+        >>> client.train("head", epochs=5)
+        >>> client.train(toward=client.received, pull=0.1)
         """
-        x, y = self.data("train") if rows is None else self._rows(rows)
-        trace = train(
-            network or self.network,
-            x,
-            y,
-            self.training,
-            self.stream("batches"),
-            lr=self.lr if lr is None else lr,
-            part=part,
-            epochs=epochs,
-            steps=steps,
-            batch_size=batch_size,
-            toward=toward,
-            pull=pull,
-            correction=correction,
-            objective=objective,
-            step=step,
-            until=until,
-            cache=self._cache,
-        )
+        if options.lr is None:
+            options = replace(options, lr=self.lr)
+        x, y = self.data("train") if options.rows is None else self._rows(options.rows)
+        network = options.network or self.network
+        trace = train(network, x, y, self.training, self.stream("batches"), options, self._cache)
         seen = self.trace.samples + trace.samples
         loss = self.trace.loss * self.trace.samples + trace.loss * trace.samples
         self.trace = Trace(self.trace.steps + trace.steps, seen, loss / seen if seen else 0.0)
