@@ -21,23 +21,6 @@ class APFL(Method):
     """
 
     name: ClassVar = "apfl"
-    card: ClassVar = Card(
-        paper="Deng et al., Adaptive Personalized Federated Learning, arXiv 2003.13461",
-        year=2020,
-        exchanged="the model down, the model up",
-        client_state="its local model v_i and its share alpha_i",
-        cost="twice that of FedAvg",
-        limits=(
-            "adapt = never and alpha_0 = 1: Local-only",
-            "adapt = never and alpha_0 = 0: FedAvg",
-        ),
-        deviations=(
-            "the mean is weighted by data size, as in the other methods; the paper's is plain",
-            "alpha_0 = 1 as in pFedRLLA's comparison; the paper compares several",
-            "momentum, where the run has it, is kept for w_i and v_i apart; the paper has plain SGD",
-            "the running statistics of vbar begin a round as the same mix and are its own from there on",
-        ),
-    )
 
     # Deviation: 1 is pFedRLLA's; the paper compares several.
     alpha_0: float = Field(1.0, ge=0, le=1, description="first share of the local model in the mix")
@@ -102,3 +85,22 @@ class _Both:
         batch.apply(gradients)
         self.optimiser.step(list(torch._foreach_mul(slopes, alpha)))
         return loss
+
+
+APFL.card = Card(
+    paper="Deng et al., Adaptive Personalized Federated Learning, arXiv 2003.13461",
+    year=2020,
+    exchanged="the model down, the model up",
+    client_state="its local model v_i and its share alpha_i",
+    cost="twice that of FedAvg",
+    limits=(
+        "adapt = never and alpha_0 = 1: Local-only",
+        "adapt = never and alpha_0 = 0: FedAvg",
+    ),
+    deviations=(
+        "the mean is weighted by data size, as in the other methods; the paper's is plain",
+        "alpha_0 = 1 as in pFedRLLA's comparison; the paper compares several",
+        "momentum, where the run has it, is kept for w_i and v_i apart; the paper has plain SGD",
+        "the running statistics of vbar begin a round as the same mix and are its own from there on",
+    ),
+)

@@ -25,24 +25,6 @@ class APPLE(Method):
     """
 
     name: ClassVar = "apple"
-    card: ClassVar = Card(
-        paper="Luo and Wu, Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI",
-        year=2022,
-        exchanged="the core models of all other clients, or of M of them, down; one core model up",
-        client_state="its core model and relation vector; with M also the core models it has downloaded, in the end "
-        "those of all clients",
-        server_state="every client's core model, stored by row; in memory those that are sent, in the end all",
-        cost="that of FedAvg and in every step |clients| additions and inner products of whole models",
-        limits=("p_i on itself and relation_lr = 0: Local-only", "relation_lr = 0: mixed by data size for ever"),
-        deviations=(
-            "a client that has never trained has the initial model as its core model",
-            "running statistics are the client's own: a mixture with negative p would not be a variance",
-            "with M the core models downloaded longest ago are downloaded next, in random order at first",
-            "the optimiser's momentum and weight decay act on the core model, p_i follows plain SGD",
-        ),
-        only_sums=False,
-        shows_peers=True,
-    )
 
     mu: float = Field(0.1, ge=0, le=1000, description="strength of the pull of p_i to the data shares p0")
     L: float = Field(0.2, gt=0, le=1, description="share of the rounds after which that pull is gone")
@@ -191,3 +173,23 @@ def _pieces(flat: Tensor, like: Weights) -> Weights:
         name: part.as_strided(tensor.shape, tensor.stride(), part.storage_offset())
         for (name, tensor), part in zip(like.items(), parts, strict=True)
     }
+
+
+APPLE.card = Card(
+    paper="Luo and Wu, Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI",
+    year=2022,
+    exchanged="the core models of all other clients, or of M of them, down; one core model up",
+    client_state="its core model and relation vector; with M also the core models it has downloaded, in the end "
+    "those of all clients",
+    server_state="every client's core model, stored by row; in memory those that are sent, in the end all",
+    cost="that of FedAvg and in every step |clients| additions and inner products of whole models",
+    limits=("p_i on itself and relation_lr = 0: Local-only", "relation_lr = 0: mixed by data size for ever"),
+    deviations=(
+        "a client that has never trained has the initial model as its core model",
+        "running statistics are the client's own: a mixture with negative p would not be a variance",
+        "with M the core models downloaded longest ago are downloaded next, in random order at first",
+        "the optimiser's momentum and weight decay act on the core model, p_i follows plain SGD",
+    ),
+    only_sums=False,
+    shows_peers=True,
+)

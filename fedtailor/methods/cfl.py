@@ -24,28 +24,6 @@ class CFL(Method):
     """
 
     name: ClassVar = "cfl"
-    card: ClassVar = Card(
-        paper="Sattler et al., Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization "
-        "Under Privacy Constraints, IEEE TNNLS",
-        year=2021,
-        exchanged="the cluster's model down, the model up; all clusters' models down to a client without a cluster",
-        client_state="nothing; the number of the cluster it chose, if it had to",
-        server_state="a model for each cluster, who is in which, and the splits so far",
-        cost="that of FedAvg; a client without a cluster also evaluates every cluster's model",
-        limits=(
-            "before the first split, or eps1 = 0: FedAvg",
-            "full participation is intended: with quorum = 1 a cluster splits only in a round in which all of its "
-            "members answered, so under partial participation this is FedAvg",
-        ),
-        deviations=(
-            "complete linkage, the usual form; linkage = single is the bipartition that makes the largest similarity "
-            "across smallest",
-            "with quorum < 1 those who were absent at a split, and clients that join later, choose the cluster of "
-            "lowest training loss, as in IFCA; the paper sends them down the tree of splits",
-            "eps1 and eps2 may be relative to the largest mean update so far, since absolute ones depend on the model",
-        ),
-        only_sums=False,
-    )
 
     eps1: float = Field(0.4, ge=0, le=1e6, description="a mean update shorter than this is stationary; 0 never splits")
     eps2: float = Field(1.6, ge=0, le=1e6, description="a client's update longer than this is not at its optimum")
@@ -129,3 +107,27 @@ class CFL(Method):
         distances = squareform(1 - similar, checks=False)
         root = to_tree(linkage(distances, self.linkage))
         return sorted(sorted(side.pre_order()) for side in (root.left, root.right))
+
+
+CFL.card = Card(
+    paper="Sattler et al., Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization "
+    "Under Privacy Constraints, IEEE TNNLS",
+    year=2021,
+    exchanged="the cluster's model down, the model up; all clusters' models down to a client without a cluster",
+    client_state="nothing; the number of the cluster it chose, if it had to",
+    server_state="a model for each cluster, who is in which, and the splits so far",
+    cost="that of FedAvg; a client without a cluster also evaluates every cluster's model",
+    limits=(
+        "before the first split, or eps1 = 0: FedAvg",
+        "full participation is intended: with quorum = 1 a cluster splits only in a round in which all of its "
+        "members answered, so under partial participation this is FedAvg",
+    ),
+    deviations=(
+        "complete linkage, the usual form; linkage = single is the bipartition that makes the largest similarity "
+        "across smallest",
+        "with quorum < 1 those who were absent at a split, and clients that join later, choose the cluster of "
+        "lowest training loss, as in IFCA; the paper sends them down the tree of splits",
+        "eps1 and eps2 may be relative to the largest mean update so far, since absolute ones depend on the model",
+    ),
+    only_sums=False,
+)

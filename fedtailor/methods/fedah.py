@@ -22,23 +22,6 @@ class FedAH(Method):
     """
 
     name: ClassVar = "fedah"
-    card: ClassVar = Card(
-        paper="Zhou et al., FedAH: Aggregated Head for Personalized Federated Learning, arXiv 2412.01295",
-        year=2024,
-        exchanged="the model down, the model up",
-        client_state="its last head and the weights of its mix",
-        cost="that of FedAvg and a forward pass: the frozen body's features are computed once for the epochs on the "
-        "mix and on the head",
-        limits=(
-            "eta = 0 or mix_epochs = 0: the weights stay where they start",
-            "weights that stay at 0: FedRep",
-            "weights that stay at 1: the global model, head and body trained in alternation",
-        ),
-        deviations=(
-            "eta = 1, as in the authors' code; the text says it is the local learning rate",
-            "the weights k_i of the mean sum to one over the clients that answered; in eq. 2 over all clients",
-        ),
-    )
 
     # Deviation: the paper's text sets it to the local learning rate, its public code to 1.
     eta: float = Field(1.0, ge=0, le=1000, description="learning rate of the mixing weights")
@@ -78,3 +61,22 @@ class FedAH(Method):
         layers = network.head_layers if self.layers == "all" else network.head_layers[-self.layers :]
         parameters = network.parameters("head")
         return frozenset(name for layer in layers for name in network.layers[layer] if name in parameters)
+
+
+FedAH.card = Card(
+    paper="Zhou et al., FedAH: Aggregated Head for Personalized Federated Learning, arXiv 2412.01295",
+    year=2024,
+    exchanged="the model down, the model up",
+    client_state="its last head and the weights of its mix",
+    cost="that of FedAvg and a forward pass: the frozen body's features are computed once for the epochs on the "
+    "mix and on the head",
+    limits=(
+        "eta = 0 or mix_epochs = 0: the weights stay where they start",
+        "weights that stay at 0: FedRep",
+        "weights that stay at 1: the global model, head and body trained in alternation",
+    ),
+    deviations=(
+        "eta = 1, as in the authors' code; the text says it is the local learning rate",
+        "the weights k_i of the mean sum to one over the clients that answered; in eq. 2 over all clients",
+    ),
+)

@@ -24,34 +24,6 @@ class FedALP(Method):
     """
 
     name: ClassVar = "fedalp"
-    card: ClassVar = Card(
-        paper="Xie et al., FedALP: An Adaptive Layer-Based Approach for Improved Personalized Federated Learning",
-        year=2022,
-        exchanged="the group's fused model down, the model up; in round T_pre every client outside the cohort too",
-        server_state="the global model; a model, a mean update and the layers' weights Psi for each group; who is in "
-        "which; the similarities and Ward's tree they come from",
-        cost="that of FedAvg; in round T_pre every client trains once, whatever the participation",
-        limits=(
-            "beta = 0, one group or warmup = 1: FedAvg's global model",
-            "beta = 1: in each group the layer with the largest change is the group's own and takes nothing of w_g",
-            "the clustering holds one update of every client in memory at once and compares all pairs",
-            "the local figure of the paper is `received`, the fused W: on clients with one label `held` and `final` "
-            "are near 100 % for any method that trains locally",
-        ),
-        deviations=(
-            "gamma_k is normalised over those of the group that answered, and the global model moves by the mean "
-            "change of all that answered, which with everybody is the paper's mean of the w_m; so beta = 0 is FedAvg "
-            "under any participation",
-            "W is fused from the latest w_m and w_g; the indices of line 6 of Alg. 1 differ by one round",
-            "groups = auto: the paper does not say how M is chosen",
-            "a client without an update in round T_pre receives w_g, and joins the group whose D_m has the largest "
-            "cosine with its first update after that",
-            "running statistics, which the paper's networks do not have, are averaged over the group, over the "
-            "cohort, and fused as their layer is; they do not count for rho and Psi",
-            "a group's model that is tested and exported is W, which its clients use; the paper's output is w_m",
-        ),
-        only_sums=False,
-    )
 
     beta: float = Field(
         0.6, ge=0, le=1, description="personalisation: Psi of a group's most changed layer; 0 is FedAvg"
@@ -196,3 +168,33 @@ def _moved(w: Weights, answers: Iterable[tuple[Payload, Weights]]) -> Weights:
     statistics = [select(reply["model"], w.keys() - step.keys()) for reply in replies]
     moved = {name: w[name] + change for name, change in step.items()} | mean(statistics, shares)
     return {name: moved[name] for name in w}
+
+
+FedALP.card = Card(
+    paper="Xie et al., FedALP: An Adaptive Layer-Based Approach for Improved Personalized Federated Learning",
+    year=2022,
+    exchanged="the group's fused model down, the model up; in round T_pre every client outside the cohort too",
+    server_state="the global model; a model, a mean update and the layers' weights Psi for each group; who is in "
+    "which; the similarities and Ward's tree they come from",
+    cost="that of FedAvg; in round T_pre every client trains once, whatever the participation",
+    limits=(
+        "beta = 0, one group or warmup = 1: FedAvg's global model",
+        "beta = 1: in each group the layer with the largest change is the group's own and takes nothing of w_g",
+        "the clustering holds one update of every client in memory at once and compares all pairs",
+        "the local figure of the paper is `received`, the fused W: on clients with one label `held` and `final` "
+        "are near 100 % for any method that trains locally",
+    ),
+    deviations=(
+        "gamma_k is normalised over those of the group that answered, and the global model moves by the mean "
+        "change of all that answered, which with everybody is the paper's mean of the w_m; so beta = 0 is FedAvg "
+        "under any participation",
+        "W is fused from the latest w_m and w_g; the indices of line 6 of Alg. 1 differ by one round",
+        "groups = auto: the paper does not say how M is chosen",
+        "a client without an update in round T_pre receives w_g, and joins the group whose D_m has the largest "
+        "cosine with its first update after that",
+        "running statistics, which the paper's networks do not have, are averaged over the group, over the "
+        "cohort, and fused as their layer is; they do not count for rho and Psi",
+        "a group's model that is tested and exported is W, which its clients use; the paper's output is w_m",
+    ),
+    only_sums=False,
+)

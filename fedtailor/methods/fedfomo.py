@@ -23,23 +23,6 @@ class FedFomo(Method):
     """
 
     name: ClassVar = "fedfomo"
-    card: ClassVar = Card(
-        paper="Zhang et al., Personalized Federated Learning with First Order Model Optimization, ICLR",
-        year=2021,
-        exchanged="M models of peers down, the model and a number for each candidate up",
-        client_state="its model, and the one before its last training",
-        server_state="the last model and the affinities of every client, stored by row; "
-        "in memory only the models that are sent and up to 64 MB of rows",
-        cost="that of FedAvg and M + 2 evaluations on the validation data",
-        limits=("M = 0: Local-only", "a client without validation data, or without a useful peer: Local-only"),
-        deviations=(
-            "peers' models are those of their last training, which under partial participation may be rounds ago",
-            "epsilon falls linearly by a setting; a deployed model is mixed without exploration",
-            "peers of equal affinity, such as all in the beginning, are taken in random order",
-        ),
-        only_sums=False,
-        shows_peers=True,
-    )
     needs_validation: ClassVar = True
 
     M: int = Field(5, ge=0, le=10_000, description="models of peers that a client downloads in a round")
@@ -120,3 +103,22 @@ class FedFomo(Method):
         client.load(model)
         score = client.evaluate("val")
         return score.loss / score.samples
+
+
+FedFomo.card = Card(
+    paper="Zhang et al., Personalized Federated Learning with First Order Model Optimization, ICLR",
+    year=2021,
+    exchanged="M models of peers down, the model and a number for each candidate up",
+    client_state="its model, and the one before its last training",
+    server_state="the last model and the affinities of every client, stored by row; "
+    "in memory only the models that are sent and up to 64 MB of rows",
+    cost="that of FedAvg and M + 2 evaluations on the validation data",
+    limits=("M = 0: Local-only", "a client without validation data, or without a useful peer: Local-only"),
+    deviations=(
+        "peers' models are those of their last training, which under partial participation may be rounds ago",
+        "epsilon falls linearly by a setting; a deployed model is mixed without exploration",
+        "peers of equal affinity, such as all in the beginning, are taken in random order",
+    ),
+    only_sums=False,
+    shows_peers=True,
+)

@@ -22,21 +22,6 @@ class FedNova(Method):
     """
 
     name: ClassVar = "fednova"
-    card: ClassVar = Card(
-        paper="Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, "
-        "NeurIPS",
-        year=2020,
-        exchanged="the model down; the normalised update and its norm up",
-        limits=(
-            "the same number of steps on every client: FedAvg",
-            "Adam: its moves are not sums of gradients, the number of steps stands for |a_i|",
-        ),
-        deviations=(
-            "weight decay and clipping count as part of the local loss, so they leave a_i as it is",
-            "running statistics are averaged by data size; the paper does not treat them",
-            "no momentum on the server, which the paper offers as an option",
-        ),
-    )
 
     mu: float = Field(0.0, ge=0, le=1000, description="strength of a pull to the received model; 0 is none")
 
@@ -65,3 +50,19 @@ class FedNova(Method):
         # Deviation: running statistics, which the paper does not treat, are averaged by data size.
         w = learned(server.weights, server.network.statistics)
         server.weights = {**d, **{name: tensor - tau_eff * d[name] for name, tensor in w.items()}}
+
+
+FedNova.card = Card(
+    paper="Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS",
+    year=2020,
+    exchanged="the model down; the normalised update and its norm up",
+    limits=(
+        "the same number of steps on every client: FedAvg",
+        "Adam: its moves are not sums of gradients, the number of steps stands for |a_i|",
+    ),
+    deviations=(
+        "weight decay and clipping count as part of the local loss, so they leave a_i as it is",
+        "running statistics are averaged by data size; the paper does not treat them",
+        "no momentum on the server, which the paper offers as an option",
+    ),
+)

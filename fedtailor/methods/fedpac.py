@@ -29,29 +29,6 @@ class FedPAC(Method):
     """
 
     name: ClassVar = "fedpac"
-    card: ClassVar = Card(
-        paper="Xu et al., Personalized Federated Learning with Feature Alignment and Classifier Collaboration, ICLR",
-        year=2023,
-        exchanged="the model and class centroids down; the model, class means and feature statistics up",
-        server_state="the global body, the mean head, the class centroids, and a head for every client seen",
-        cost="that of FedAvg and three forward passes; a quadratic programme per client on the server",
-        limits=(
-            "lam = 0 and heads = own: FedRep",
-            "lam = 0 and heads = mean: FedRep that shares its head as well",
-            "a client with no variance (one sample) gets its own head back",
-            "where all the weight falls on one client, another one receives that client's head",
-            "needs a network that ends with its head: there are no features to align otherwise",
-        ),
-        deviations=(
-            "the quadratic programme is solved exactly; the authors' code uses cvxpy and cuts weights below 1e-3",
-            "a client seen for the first time gets the mean of the last heads; in the paper it has the initial one",
-            "a class without samples in a round keeps its centroid; one that was never seen aligns nothing",
-            "with batch normalisation the class means are those of features normalised as in training, which is "
-            "where they are aligned; running statistics are far from them in the first rounds, and training diverges",
-            "in a regression all samples are one class",
-        ),
-        only_sums=False,
-    )
 
     lam: float = Field(1.0, ge=0, le=1000, description="strength of the alignment; 0 switches it off")
     head_epochs: int = Field(1, ge=0, le=10_000, description="epochs on the head, before the run's on the body")
@@ -175,3 +152,28 @@ def _classes(client: Client, targets: Tensor) -> Tensor:
         return targets
     # Deviation: the paper has classes only; the samples of a regression are one class.
     return torch.zeros(len(targets), dtype=torch.int64, device=targets.device)
+
+
+FedPAC.card = Card(
+    paper="Xu et al., Personalized Federated Learning with Feature Alignment and Classifier Collaboration, ICLR",
+    year=2023,
+    exchanged="the model and class centroids down; the model, class means and feature statistics up",
+    server_state="the global body, the mean head, the class centroids, and a head for every client seen",
+    cost="that of FedAvg and three forward passes; a quadratic programme per client on the server",
+    limits=(
+        "lam = 0 and heads = own: FedRep",
+        "lam = 0 and heads = mean: FedRep that shares its head as well",
+        "a client with no variance (one sample) gets its own head back",
+        "where all the weight falls on one client, another one receives that client's head",
+        "needs a network that ends with its head: there are no features to align otherwise",
+    ),
+    deviations=(
+        "the quadratic programme is solved exactly; the authors' code uses cvxpy and cuts weights below 1e-3",
+        "a client seen for the first time gets the mean of the last heads; in the paper it has the initial one",
+        "a class without samples in a round keeps its centroid; one that was never seen aligns nothing",
+        "with batch normalisation the class means are those of features normalised as in training, which is "
+        "where they are aligned; running statistics are far from them in the first rounds, and training diverges",
+        "in a regression all samples are one class",
+    ),
+    only_sums=False,
+)

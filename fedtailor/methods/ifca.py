@@ -22,22 +22,6 @@ class IFCA(Method):
     """
 
     name: ClassVar = "ifca"
-    card: ClassVar = Card(
-        paper="Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS",
-        year=2020,
-        exchanged="k models down, one model and a cluster number up",
-        client_state="the number of its cluster",
-        server_state="k models, and which cluster each client chose last",
-        cost="that of FedAvg and k forward passes over the training data",
-        limits=(
-            "k = 1: FedAvg",
-            "a cluster that is nobody's best at the start may never be chosen: the paper restarts with other seeds",
-        ),
-        deviations=(
-            "the model averaging form of Alg. 1, weighted by data size; the paper takes the plain mean",
-            "cluster 0 starts from the run's initial model, so that runs compare; the others are drawn anew",
-        ),
-    )
 
     k: int = Field(2, ge=1, le=1000, description="number of clusters; 1 is FedAvg")
 
@@ -101,3 +85,21 @@ def _drawn_anew(server: Server, j: int) -> Weights:
     if all(torch.equal(drawn[name], server.initial[name]) for name in drawn):
         raise UserError("method.k: no layer of this network has reset_parameters(), so clusters would start equal")
     return select(drawn, server.shared)
+
+
+IFCA.card = Card(
+    paper="Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS",
+    year=2020,
+    exchanged="k models down, one model and a cluster number up",
+    client_state="the number of its cluster",
+    server_state="k models, and which cluster each client chose last",
+    cost="that of FedAvg and k forward passes over the training data",
+    limits=(
+        "k = 1: FedAvg",
+        "a cluster that is nobody's best at the start may never be chosen: the paper restarts with other seeds",
+    ),
+    deviations=(
+        "the model averaging form of Alg. 1, weighted by data size; the paper takes the plain mean",
+        "cluster 0 starts from the run's initial model, so that runs compare; the others are drawn anew",
+    ),
+)

@@ -22,23 +22,6 @@ class Scaffold(Method):
     """
 
     name: ClassVar = "scaffold"
-    card: ClassVar = Card(
-        paper="Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML",
-        year=2020,
-        exchanged="the model and a control variate down, the model and a control variate up: twice FedAvg's bytes",
-        client_state="its control variate c_i",
-        server_state="the global model and the control variate c",
-        limits=(
-            "one client and eta_g = 1: FedAvg of that client",
-            "Adam or clipping: c_i is no longer a mean of gradients, which the method rests on",
-        ),
-        deviations=(
-            "clients count alike whatever their data size, as in the paper and unlike FedAvg here",
-            "with momentum, K is replaced by the sum of the factors of the gradients in x - y, so that c_i stays a "
-            "mean of gradients; weight decay counts as part of the loss",
-            "running statistics are averaged; the paper does not treat them",
-        ),
-    )
 
     eta_g: float = Field(1.0, gt=0, le=100, description="learning rate of the server; 1 takes the clients' mean")
 
@@ -81,3 +64,22 @@ class Scaffold(Method):
 
 def _zeros(weights: Weights) -> Weights:
     return {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
+
+
+Scaffold.card = Card(
+    paper="Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML",
+    year=2020,
+    exchanged="the model and a control variate down, the model and a control variate up: twice FedAvg's bytes",
+    client_state="its control variate c_i",
+    server_state="the global model and the control variate c",
+    limits=(
+        "one client and eta_g = 1: FedAvg of that client",
+        "Adam or clipping: c_i is no longer a mean of gradients, which the method rests on",
+    ),
+    deviations=(
+        "clients count alike whatever their data size, as in the paper and unlike FedAvg here",
+        "with momentum, K is replaced by the sum of the factors of the gradients in x - y, so that c_i stays a "
+        "mean of gradients; weight decay counts as part of the loss",
+        "running statistics are averaged; the paper does not treat them",
+    ),
+)
