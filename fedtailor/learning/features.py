@@ -37,7 +37,7 @@ class FeatureCache:
 
     def features(self, network: Network, x: Tensor) -> Tensor:
         """The features of every sample in evaluation mode."""
-        body = network.weights("body")
+        body = network.weights("body") | network.weights("adapter")
         same = x is self._inputs and all(torch.equal(tensor, self._body[name]) for name, tensor in body.items())
         if self._found is None or not same:
             self._inputs, self._body, self._found = x, body, features(network, x)

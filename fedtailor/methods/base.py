@@ -16,8 +16,8 @@ from torch import Tensor
 from fedtailor.learning import TrainingSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.models import ModelSettings, Network, Part
-from fedtailor.parties import Client, Decide, Replies, Server, Steps
-from fedtailor.weights import Weights, mean, select
+from fedtailor.parties import Client, Decide, Range, Replies, Schema, Server, Steps, Tensors
+from fedtailor.weights import Weights, select
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,7 @@ class Method(BaseModel):
 
         May be a generator, like ``prepare``.
         """
-        server.weights = mean(
-            [reply["model"] for reply in replies.values()],
-            [reply.number("samples") for reply in replies.values()],
-        )
+        server.weights = server.average(replies)
         return None
 
     def models(self, server: Server) -> dict[str, Weights]:
@@ -156,6 +153,31 @@ class Method(BaseModel):
         """The shared part and the number of samples."""
         return Payload({"model": select(client.weights(), client.shared)}, numbers={"samples": client.samples})
 
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        """What ``upload`` sends: names of groups and tensors, names and ranges of numbers.
+
+        A method that changes ``upload`` extends the schema of the default.
+
+        Parameters
+        ----------
+        network
+            The run's network.
+        shared
+            The names of the tensors that travel in this run.
+
+        Examples
+        --------
+        >>> super().reply_schema(network, shared).extended(numbers={"loss": Range(0)})
+        """
+        return Schema({"model": Tensors(shared)}, {"samples": Range(0, whole=True)})
+
+    def adapt(self, client: Client) -> None:
+        """Adapt the received model to a client that was not in the federation: fine-tune it.
+
+        It follows ``receive`` and takes the place of ``fit``; ``personal`` comes after it. No run calls it yet.
+        """
+        client.train()
+
     def personal(self, client: Client) -> None:
         """Turn the model into the one this client would deploy. Works on a copy: nothing of it is kept."""
 
@@ -166,3 +188,7 @@ class AgentMethod(Method):
     policy: Path | None = Field(
         None, description="folder of a policy from 'fedtailor pretrain'; none: learn from scratch"
     )
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        """Anything, until the method declares more."""
+        return Schema(open=True)

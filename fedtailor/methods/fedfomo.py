@@ -7,7 +7,8 @@ from pydantic import Field
 
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.parties import Client, Replies, Server
+from fedtailor.models import Network
+from fedtailor.parties import Client, Range, Replies, Schema, Server
 from fedtailor.weights import Weights, delta, learned, mean, norm, select
 
 
@@ -59,6 +60,10 @@ class FedFomo(Method):
         reply = super().upload(client)
         raw = client.state.pop("weights")
         return Payload(reply.groups, {**reply.numbers, "peers": [*raw], "weights": [*raw.values()]})
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        raw = {"peers": Range(0, whole=True, several=True), "weights": Range(several=True)}
+        return super().reply_schema(network, shared).extended(numbers=raw)
 
     def finish(self, server: Server, replies: Replies) -> None:
         for i, reply in replies.items():

@@ -6,8 +6,8 @@ from fedtailor.learning import TrainingSettings, reach
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method
 from fedtailor.models import Network
-from fedtailor.parties import Client, Replies, Server
-from fedtailor.weights import delta, learned, mean, select
+from fedtailor.parties import Client, Range, Replies, Schema, Server
+from fedtailor.weights import delta, learned, select
 
 
 class FedNova(Method):
@@ -42,11 +42,14 @@ class FedNova(Method):
         # with a pull, |a_i| no longer measures the work done: tau_eff is then the mean number of steps
         return Payload({"model": {**w_i, **d}}, {"samples": client.samples, "tau": tau if self.mu else norm})
 
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return super().reply_schema(network, shared).extended(numbers={"tau": Range(0)})
+
     def finish(self, server: Server, replies: Replies) -> None:
         n = [reply.number("samples") for reply in replies.values()]
         tau = [reply.number("tau") for reply in replies.values()]
         tau_eff = sum(n_i * tau_i for n_i, tau_i in zip(n, tau, strict=True)) / sum(n)
-        d = mean([reply["model"] for reply in replies.values()], n)
+        d = server.average(replies)
         # Deviation: running statistics, which the paper does not treat, are averaged by data size.
         w = learned(server.weights, server.network.statistics)
         server.weights = {**d, **{name: tensor - tau_eff * d[name] for name, tensor in w.items()}}

@@ -13,8 +13,8 @@ from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.methods.simplex import smallest
 from fedtailor.models import Network
 from fedtailor.models.evaluating import evaluating
-from fedtailor.parties import Client, Replies, Server
-from fedtailor.weights import Weights, mean, select
+from fedtailor.parties import Client, Range, Replies, Schema, Server, Tensors
+from fedtailor.weights import Weights, select
 
 
 class FedPAC(Method):
@@ -58,9 +58,9 @@ class FedPAC(Method):
         if self.heads == "mean":
             return
         head = server.network.part("head")
-        heads = [select(reply["model"], head) for reply in replies.values()]
         for client, row in zip(replies, self._shares(replies).tolist(), strict=True):
-            server.memory[client]["head"] = mean(heads, row)
+            weights = dict(zip(replies, row, strict=True))
+            server.memory[client]["head"] = server.average(replies, weights=weights, names=head)
 
     def _shares(self, replies: Replies) -> Tensor:
         """The share of each head in that of each client.  # (clients, clients)"""
@@ -103,6 +103,10 @@ class FedPAC(Method):
             },
             numbers={"samples": client.samples, "variance": float(variance.clamp(min=0))},
         )
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        groups = {"prototypes": Tensors(frozenset({"means", "counts"})), "statistics": Tensors(frozenset({"H"}))}
+        return super().reply_schema(network, shared).extended(groups, {"variance": Range(0)})
 
     def _aligned(self, client: Client, prototypes: Mapping[str, Tensor]) -> Objective:
         device = client.data("train")[0].device

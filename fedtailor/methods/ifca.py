@@ -1,5 +1,5 @@
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -8,8 +8,9 @@ from pydantic import Field
 from fedtailor.errors import UserError
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.parties import Client, Replies, Server
-from fedtailor.weights import Weights, mean, select
+from fedtailor.models import Network
+from fedtailor.parties import Client, Range, Replies, Schema, Server
+from fedtailor.weights import Weights, select
 
 
 class IFCA(Method):
@@ -46,20 +47,18 @@ class IFCA(Method):
         reply = super().upload(client)
         return Payload(reply.groups, {**reply.numbers, "cluster": client.state["cluster"]})
 
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return super().reply_schema(network, shared).extended(numbers={"cluster": Range(0, self.k - 1, whole=True)})
+
     def finish(self, server: Server, replies: Replies) -> None:
         chosen = {client: int(reply.number("cluster")) for client, reply in replies.items()}
         server.state["chosen"].update(chosen)
         for j in sorted(set(chosen.values()) & set(range(self.k))):
-            server.state["clusters"][j] = average(reply for i, reply in replies.items() if chosen[i] == j)
+            members = {i: reply for i, reply in replies.items() if chosen[i] == j}
+            server.state["clusters"][j] = server.average(members)
 
     def models(self, server: Server) -> dict[str, Weights]:
         return {f"cluster/{j}": {**server.initial, **model} for j, model in enumerate(server.state["clusters"])}
-
-
-def average(replies: Iterable[Payload]) -> Weights:
-    """FedAvg inside a cluster: the mean of its members' models, weighted by data size."""
-    members = list(replies)
-    return mean([reply["model"] for reply in members], [reply.number("samples") for reply in members])
 
 
 def choose_cluster(client: Client, payload: Payload) -> int:

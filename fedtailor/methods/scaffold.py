@@ -8,8 +8,8 @@ from fedtailor.learning import TrainingSettings, reach
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.models import Network
-from fedtailor.parties import Client, Replies, Server
-from fedtailor.weights import Weights, delta, learned, mean
+from fedtailor.parties import Client, Replies, Schema, Server, Tensors
+from fedtailor.weights import Weights, delta, learned, mean, select
 
 
 class Scaffold(Method):
@@ -51,13 +51,17 @@ class Scaffold(Method):
         reply = super().upload(client)
         return Payload({**reply.groups, "model/control": change}, reply.numbers)
 
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        control = learned(select(network.weights(), shared), network.statistics)
+        return super().reply_schema(network, shared).extended({"model/control": Tensors(frozenset(control))})
+
     def finish(self, server: Server, replies: Replies) -> None:
-        alike = [1.0] * len(replies)
-        y = mean([reply["model"] for reply in replies.values()], alike)
+        alike = dict.fromkeys(replies, 1.0)
+        y = server.average(replies, weights=alike)
         # Deviation: running statistics, which the paper does not treat, are averaged.
         x = learned(server.weights, server.network.statistics)
         server.weights = {**y, **mean([x, y], [1 - self.eta_g, self.eta_g])}
-        change = mean([reply["model/control"] for reply in replies.values()], alike)
+        change = server.average(replies, "model/control", weights=alike)
         share = len(replies) / server.clients
         server.state["c"] = {name: c + share * change[name] for name, c in server.state["c"].items()}
 

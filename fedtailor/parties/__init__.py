@@ -7,6 +7,7 @@ from fedtailor.parties.moment import Moment
 from fedtailor.parties.policy import Policy, check_policy, read_policy
 from fedtailor.parties.replies import Replies
 from fedtailor.parties.requests import Ask, Decide, Reward, Steps
+from fedtailor.parties.schema import Range, Schema, Tensors
 from fedtailor.parties.server import Server
 from fedtailor.parties.state import State
 
@@ -19,11 +20,14 @@ __all__ = [
     "Memory",
     "Moment",
     "Policy",
+    "Range",
     "Replies",
     "Reward",
+    "Schema",
     "Server",
     "State",
     "Steps",
+    "Tensors",
     "check_policy",
     "read_policy",
 ]

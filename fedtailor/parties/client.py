@@ -62,8 +62,10 @@ class Client:
         statistics: Literal["averaged", "local", "reset"] = "averaged",
         samples: int | None = None,
         measured: bool = False,
+        name: str = "",
     ):
         self.id = id
+        self.name = name or f"client-{id}"
         self.network = network
         self.training = training
         self.moment = moment

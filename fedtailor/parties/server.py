@@ -1,6 +1,6 @@
 """The server as a method sees it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from fedtailor.learning import TrainingSettings
+from fedtailor.messages.payload import Payload
 from fedtailor.messages.trees import pack, restore, unpack
 from fedtailor.models import Network
 from fedtailor.parties.clock import Clock
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
-from fedtailor.weights import Weights, select
+from fedtailor.weights import Weights, mean, select
 
 
 class Server:
@@ -31,11 +32,13 @@ class Server:
         largest_cohort: int | None = None,
         clock: Clock | None = None,
         family: Mapping[str, Network] | None = None,
+        names: Sequence[str] = (),
     ):
         self.network = network
         self.family = dict(family or {})  # the method's other networks, with their initial weights
         self.initial: Weights = network.weights()
         self.sizes = sizes  # training samples of every client
+        self.names = tuple(names) or tuple(f"client-{client}" for client in range(len(sizes)))
         self.training = training
         self.moment = moment
         self.shared = shared
@@ -72,6 +75,44 @@ class Server:
     def weights(self, weights: Mapping[str, Tensor]) -> None:
         self.state["model"] = dict(weights)
 
+    def average(
+        self,
+        replies: Mapping[int, Payload],
+        group: str = "model",
+        *,
+        weights: Mapping[int, float] | None = None,
+        names: Collection[str] | None = None,
+        values: Mapping[int, Weights] | None = None,
+    ) -> Weights:
+        """The weighted mean of what clients sent: the one place where a method averages replies.
+
+        Parameters
+        ----------
+        replies
+            The replies of all clients to average, in the order of client ids: that order is part of the exact result.
+        group
+            The group of tensors that is averaged.
+        weights
+            The weight of each client; they are normalised to sum to one. By default the number ``samples`` of its
+            reply.
+        names
+            The tensors of the group to average; all by default.
+        values
+            For each client what the server made of its reply, such as the change since the model it received. It is
+            averaged in place of the group.
+
+        Examples
+        --------
+        >>> server.weights = server.average(replies)
+        >>> server.average(replies, "model/control", weights=dict.fromkeys(replies, 1.0))
+        """
+        rows = [reply[group] if values is None else values[client] for client, reply in replies.items()]
+        if weights is None:
+            shares = [reply.number("samples") for reply in replies.values()]
+        else:
+            shares = [weights[client] for client in replies]
+        return mean(rows if names is None else [select(row, names) for row in rows], shares)
+
     def stream(self, purpose: str) -> torch.Generator:
         """The server's random stream for a purpose in this round; each call starts it afresh."""
         return self.moment.stream("server", purpose)
@@ -97,6 +138,7 @@ class Server:
             largest_cohort=self.largest_cohort,
             clock=self._clock,
             family=self.family,
+            names=self.names,
         )
         copy.initial = self.initial
         start(copy)
