@@ -21,8 +21,8 @@ class CFL(Method):
     Exchanged: the model of the client's cluster down, its model up.
     Client: E epochs of SGD from the received model.
     Server: FedAvg inside each cluster. Where |sum_i n_i / n dw_i| < eps1 and max_i |dw_i| > eps2, the cluster is at
-    a point that suits nobody: it is split in two by the cosine similarity of the updates dw_i, so that the largest
-    similarity across, a, is small, if sqrt((1 - a) / 2) > gamma.
+    a point that suits none of its clients: it is split in two by the cosine similarity of the updates dw_i, so that
+    the largest similarity across, a, is small, if sqrt((1 - a) / 2) > gamma.
     """
 
     name: ClassVar = "cfl"
@@ -137,7 +137,7 @@ CFL.card = Card(
     year=2021,
     exchanged="the cluster's model down, the model up; all clusters' models down to a client without a cluster",
     client_state="nothing; the number of the cluster it chose, if it had to",
-    server_state="a model for each cluster, who is in which, and the splits so far",
+    server_state="a model for each cluster, the cluster of each client, and the splits so far",
     cost="that of FedAvg; a client without a cluster also evaluates every cluster's model",
     limits=(
         "before the first split, or eps1 = 0: FedAvg",
@@ -147,7 +147,7 @@ CFL.card = Card(
     deviations=(
         "complete linkage, the usual form; linkage = single is the bipartition that makes the largest similarity "
         "across smallest",
-        "with quorum < 1 those who were absent at a split, and clients that join later, choose the cluster of "
+        "with quorum < 1 members that were absent at a split, and clients that join later, choose the cluster of "
         "lowest training loss, as in IFCA; the paper sends them down the tree of splits",
         "eps1 and eps2 may be relative to the largest mean update so far, since absolute ones depend on the model",
     ),

@@ -43,16 +43,17 @@ class FedAH(Method):
         body = epochs if self.body_epochs is None else self.body_epochs
         return body + (1 / 3 if self.mix_epochs or self.head_epochs else 0)
 
+    # Algorithm 1, with its line numbers; lines 3, 10 and 11 are the default.
+
     def receive(self, client: Client, payload: Payload) -> None:
-        names = self._mixed(client)
-        own = client.state.get("head") or select(client.weights(), names)  # a newcomer has the initial head
-        client.load(payload["model"])
+        own = client.state.get("head") or select(client.weights(), self._mixed(client))  # 1: at first the initial head
+        client.load(payload["model"])  # 4
         weights = client.state.get("mix") or {name: torch.full_like(head, self.start) for name, head in own.items()}
-        client.state["mix"] = learn_mix(client, own, weights, eta=self.eta, epochs=self.mix_epochs)
+        client.state["mix"] = learn_mix(client, own, weights, eta=self.eta, epochs=self.mix_epochs)  # 6 and 7
 
     def fit(self, client: Client) -> None:
-        client.train("head", epochs=self.head_epochs)
-        client.train("body", epochs=self.body_epochs)
+        client.train("head", epochs=self.head_epochs)  # 8
+        client.train("body", epochs=self.body_epochs)  # 9
         client.state["head"] = select(client.weights(), self._mixed(client))
 
     def _mixed(self, client: Client) -> frozenset[str]:

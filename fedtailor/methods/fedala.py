@@ -52,7 +52,7 @@ class FedALA(Method):
             local,
             {name: torch.ones_like(tensor) for name, tensor in local.items()} if known is None else known,
             eta=self.eta,
-            # Deviation: the first learning is bounded; the paper's goes on until it has converged, however long.
+            # Deviation: the first learning is bounded; the paper's ends when it has converged.
             epochs=self.cap if known is None else 1,
             rows=rows[: max(1, round(self.share * client.samples))],
             until=self._settled,
@@ -83,7 +83,7 @@ FedALA.card = Card(
     limits=("eta = 0: FedAvg",),
     deviations=(
         "all layers are mixed, as in pFedRLLA's comparison; the paper recommends only the top one (layers = 1)",
-        "the first learning of W ends after cap epochs at the latest; the paper goes on until it has converged",
+        "the first learning of W ends after cap epochs at the latest; the paper continues until it has converged",
         "the loss has settled when its mean over an epoch varies little; the authors' code looks at last batches",
     ),
 )

@@ -65,7 +65,7 @@ class FedALP(Method):
         member = _groups(server).member
         present = sorted({member[k] for k in cohort if k in member})
         fused = {m: Payload({"model": _mix_by_layer(server, m)}) for m in present}  # 6
-        # In the warm-up everybody; later, a deviation, clients that were absent when the groups were formed.
+        # In the warm-up all clients; later, a deviation, those that were absent when the groups were formed.
         unfused = Payload({"model": server.weights})
         return {k: fused[member[k]] if k in member else unfused for k in cohort}  # 7
 
@@ -213,8 +213,8 @@ FedALP.card = Card(
     paper="Xie et al., FedALP: An Adaptive Layer-Based Approach for Improved Personalized Federated Learning",
     year=2022,
     exchanged="the group's fused model down, the model up; in round T_pre every client outside the cohort too",
-    server_state="the global model; a model, a mean update and the layers' weights Psi for each group; who is in "
-    "which; the similarities and Ward's tree they come from",
+    server_state="the global model; a model, a mean update and the layers' weights Psi for each group; the "
+    "group of each client; the similarities and Ward's tree they come from",
     cost="that of FedAvg; in round T_pre every client trains once, whatever the participation",
     limits=(
         "beta = 0, one group or warmup = 1: FedAvg's global model",
@@ -225,8 +225,8 @@ FedALP.card = Card(
     ),
     deviations=(
         "gamma_k is normalised over those of the group that answered, and the global model moves by the mean "
-        "change of all that answered, which with everybody is the paper's mean of the w_m; so beta = 0 is FedAvg "
-        "under any participation",
+        "change of all that answered, which at full participation is the paper's mean of the w_m; so beta = 0 is "
+        "FedAvg under any participation",
         "W is fused from the latest w_m and w_g; the indices of line 6 of Alg. 1 differ by one round",
         "groups = auto: the paper does not say how M is chosen",
         "a client without an update in round T_pre receives w_g, and joins the group whose D_m has the largest "

@@ -124,7 +124,7 @@ FedAMP.card = Card(
     ),
     deviations=(
         "where sum_j xi_ij > 1 the attention is scaled to sum to 1: the paper assumes an alpha small enough",
-        "clients that have never trained attract nobody; in the paper every client takes part in every round",
+        "clients that have never trained attract no other client; in the paper every client takes part in every round",
         "a few epochs of SGD instead of the exact minimiser, so the start matters: u_i, or the client's own model",
     ),
     only_sums=False,

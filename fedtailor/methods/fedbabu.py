@@ -27,7 +27,7 @@ class FedBABU(Method):
 
     def inert(self) -> str | None:
         if self.ft_epochs == 0:
-            return "ft_epochs = 0 deploys the global model with a head that nobody has trained"
+            return "ft_epochs = 0 deploys the global model with a head that was never trained"
         return None
 
     def fit(self, client: Client) -> None:
@@ -49,7 +49,7 @@ FedBABU.card = Card(
     server_state="the global body",
     cost="that of FedAvg; fine-tuning only where a model is deployed or tested",
     limits=(
-        "ft_epochs = 0: the global model is deployed, with a head that nobody has trained",
+        "ft_epochs = 0: the global model is deployed, with a head that was never trained",
         "a head of no layers: FedAvg with fine-tuning",
         "under a small head that is never trained, features grow: fine-tuning it needs a smaller ft_lr",
     ),

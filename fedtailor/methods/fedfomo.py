@@ -31,7 +31,7 @@ class FedFomo(Method):
     decay: float = Field(0.05, ge=0, le=1, description="by how much epsilon falls per round, down to 0")
 
     def inert(self) -> str | None:
-        return "M = 0 downloads nobody's model: this is Local-only" if self.M == 0 else None
+        return "M = 0 downloads no model: this is Local-only" if self.M == 0 else None
 
     def passes(self, epochs: int) -> float:
         """Training, and forward passes over validation data of about a fifth of the training data."""

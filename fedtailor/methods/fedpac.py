@@ -33,7 +33,7 @@ class FedPAC(Method):
     lam: float = Field(1.0, ge=0, le=1000, description="strength of the alignment; 0 switches it off")
     head_epochs: int = Field(1, ge=0, le=10_000, description="epochs on the head, before the run's on the body")
     heads: Literal["optimal", "mean", "own"] = Field(
-        "optimal", description="how a client's head comes about: the optimal mix, the mean by data size, or its own"
+        "optimal", description="what a client's head is: the optimal mix, the mean by data size, or its own"
     )
 
     def inert(self) -> str | None:
@@ -137,7 +137,7 @@ def combinations(joint: Tensor, variances: Tensor) -> Tensor:
 
 
 def _centroids(replies: Sequence[Weights], before: Weights | None) -> Weights:
-    """Class means weighted by class counts; a class that nobody has now keeps its old one."""
+    """Class means weighted by class counts; a class without samples now keeps its old one."""
     counts = torch.stack([reply["counts"] for reply in replies])  # (clients, classes)
     means = torch.stack([reply["means"] for reply in replies])  # (clients, classes, features)
     total = counts.sum(0)

@@ -23,7 +23,7 @@ class FedProx(Method):
         return "mu = 0 switches the proximal term off: this is FedAvg" if self.mu == 0 else None
 
     def fit(self, client: Client) -> None:
-        client.train(toward=client.received, pull=self.mu)
+        client.train(toward=client.received, pull=self.mu)  # eq. 2
 
 
 FedProx.card = Card(

@@ -18,8 +18,8 @@ class IFCA(Method):
 
     Exchanged: k models down; the model of the chosen cluster and its number up.
     Client: chooses the model of lowest loss on its training data, then E epochs of SGD from it (Alg. 1).
-    Server: per cluster the mean of the models of those who chose it, weighted by data size; a cluster that
-    nobody chose stays as it is.
+    Server: per cluster the mean of the models of the clients that chose it, weighted by data size; a cluster
+    without clients is left unchanged.
     """
 
     name: ClassVar = "ifca"
@@ -95,7 +95,7 @@ IFCA.card = Card(
     cost="that of FedAvg and k forward passes over the training data",
     limits=(
         "k = 1: FedAvg",
-        "a cluster that is nobody's best at the start may never be chosen: the paper restarts with other seeds",
+        "a cluster that is no client's best at the start may never be chosen: the paper restarts with other seeds",
     ),
     deviations=(
         "the model averaging form of Alg. 1, weighted by data size; the paper takes the plain mean",

@@ -38,13 +38,13 @@ class Scaffold(Method):
 
     def fit(self, client: Client) -> None:
         c = client.payload["model/control"]
-        client.train(correction=delta(c, client.state.get("c", _zeros(c))))
+        client.train(correction=delta(c, client.state.get("c", _zeros(c))))  # y <- y - eta (g(y) - c_i + c)
 
     def upload(self, client: Client) -> Payload:
         c, y = client.payload["model/control"], client.weights()
         # Deviation: K for plain SGD, the sum of the gradients' factors with momentum.
         k_eta = client.lr * reach(client.training, client.trace.steps)
-        change = _zeros(c)  # of c_i: (x - y) / (K eta) - c
+        change = _zeros(c)  # of c_i, Option II: (x - y) / (K eta) - c
         if k_eta:
             change = {name: (client.received[name] - y[name]) / k_eta - tensor for name, tensor in c.items()}
         client.state["c"] = {n: tensor + change[n] for n, tensor in client.state.get("c", _zeros(c)).items()}
@@ -60,9 +60,10 @@ class Scaffold(Method):
         y = server.average(replies, weights=alike)
         # Deviation: running statistics, which the paper does not treat, are averaged.
         x = learned(server.weights, server.network.statistics)
-        server.weights = {**y, **mean([x, y], [1 - self.eta_g, self.eta_g])}
+        server.weights = {**y, **mean([x, y], [1 - self.eta_g, self.eta_g])}  # x + eta_g mean_S(y_i - x)
         change = server.average(replies, "model/control", weights=alike)
         share = len(replies) / server.clients
+        # c + 1/N sum_S (c_i+ - c_i)
         server.state["c"] = {name: c + share * change[name] for name, c in server.state["c"].items()}
 
 

@@ -166,7 +166,7 @@ class Network:
 class SideBySide(Network):
     """Several networks as one, to be trained together on the same mini-batches: the same modules, under these names.
 
-    What it computes is up to whoever trains it (an objective that calls the networks); it has no head.
+    The objective of its training calls the networks. It has no head.
     """
 
     def __init__(self, networks: "Mapping[str, Network]") -> None:

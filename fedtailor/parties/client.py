@@ -41,10 +41,36 @@ class ClientTrainOptions(TrainOptions):
 
 
 class Client:
-    """One client in one task. Only ``state`` (and the private part of the model) outlives the task.
+    """One client in one task. Only ``state`` and the private part of the model outlive the task.
 
-    The model is in ``network``: the initial weights with the client's private part laid over them.
-    Test data are out of reach.
+    At the start of a task the model holds the initial weights and the client's private part. A method has no access
+    to test data.
+
+    Attributes
+    ----------
+    id, name : int, str
+        The client's number and name.
+    state : dict[str, Any]
+        What the client keeps between tasks: as ``server.state``; ``start_client`` builds objects.
+    network : Network
+        The client's model.
+    payload : Payload
+        What the server sent in this task.
+    received : Weights
+        The whole model after ``receive`` and before ``fit``.
+    shared : frozenset[str]
+        The names of the tensors that travel.
+    trace : Trace
+        Steps, samples and loss of all trainings in this task.
+    greedy : bool
+        Whether decisions are final, not exploratory.
+
+    Examples
+    --------
+    >>> def fit(self, client: Client) -> None:
+    ...     client.train("head", epochs=5)
+    ...     client.train("body")
+    ...     client.state["head"] = client.weights("head")
     """
 
     def __init__(
@@ -151,7 +177,7 @@ class Client:
         return self.training.lr_in(self.round, self.rounds)
 
     def spend(self, work: float) -> None:
-        """Let the clock count multiply-adds that the simulation need not do; the others are counted by themselves."""
+        """Add multiply-adds that the simulation does not do to the work of the task; it counts the others itself."""
         self.spent += work
 
     def twin(self, weights: Mapping[str, Tensor]) -> Network:
@@ -162,19 +188,19 @@ class Client:
         return network
 
     def network_of(self, name: str) -> Network:
-        """A network of the method's family: with its initial weights, and within a task always the same one."""
+        """A network of the method's family. It has its initial weights at the first call of a task."""
         if name not in self.relatives:
             assert self._relative is not None
             self.relatives[name] = self._relative(name)
         return self.relatives[name]
 
     def shared_of(self, name: str) -> frozenset[str]:
-        """The names of its tensors that travel: all, but running statistics only if they are averaged."""
+        """The names of the tensors of a family's network that travel: all, but running statistics only if averaged."""
         network = self.network_of(name)
         return frozenset(network.names) - (network.statistics if self.statistics != "averaged" else frozenset())
 
     def deploy(self, name: str) -> None:
-        """Say that the model this client would deploy, which is tested and exported, is that one of the family."""
+        """Declare which network of the family this client would deploy: that one is tested and exported."""
         self.deployed = name
 
     @property
@@ -183,9 +209,14 @@ class Client:
         return self.network_of(self.deployed) if self.deployed else self.network
 
     def features(self, network: Network | None = None, batch_statistics: bool = False) -> Tensor:
-        """The features of the training data under the present body, or that of a twin, as flat rows.
+        """The features of the training data as flat rows, in evaluation mode.  # (samples, features)
 
-        In evaluation mode, or with ``batch_statistics`` normalised as in training.  # (samples, features)
+        Parameters
+        ----------
+        network
+            Another network than the client's own.
+        batch_statistics
+            Whether layers normalise by batch statistics, as in training.
         """
         return features(network or self.network, self.data("train")[0], batch_statistics).flatten(1)
 
@@ -196,6 +227,12 @@ class Client:
         return x[rows], y[rows]
 
     def evaluate(self, split: Literal["train", "val"] = "val", network: Network | None = None) -> Score:
-        """Score the model, or another network, on the client's training or validation data."""
+        """Evaluate the model, or another network, on the client's training or validation data.
+
+        Examples
+        --------
+        >>> score = client.evaluate("val")
+        >>> accuracy = score.correct / max(score.samples, 1)
+        """
         x, y = self.data(split)
         return evaluate(network or self.network, x, y, self.training.loss)

@@ -18,7 +18,37 @@ from fedtailor.weights import Weights, mean, select
 
 
 class Server:
-    """The server of a federation. Only ``state`` and ``memory`` outlive a call."""
+    """The server of a federation. Only ``state`` and ``memory`` outlive a call.
+
+    Attributes
+    ----------
+    state : dict[str, Any]
+        What the server keeps: tensors, numbers, strings, lists and dicts of those, `State` objects, and objects with
+        ``state_dict()/load_state_dict()`` that ``start_server`` builds. ``state["model"]`` is ``server.weights``.
+    memory : Memory
+        What the server keeps per client.
+    weights : Weights
+        The shared part of the global model.
+    initial : Weights
+        The whole initial model.
+    network : Network
+        The run's network, to look up names of parts and layers.
+    sizes : tuple[int, ...]
+        The number of training samples of every client.
+    names : tuple[str, ...]
+        The name of every client.
+    shared : frozenset[str]
+        The names of the tensors that travel.
+    greedy : bool
+        Whether decisions are final, not exploratory.
+    clock : Clock | None
+        The time that tasks take on the clients' devices.
+
+    Examples
+    --------
+    >>> def finish(self, server: Server, replies: Replies) -> None:
+    ...     server.weights = server.average(replies)
+    """
 
     def __init__(
         self,
@@ -62,7 +92,7 @@ class Server:
 
     @property
     def clock(self) -> Clock | None:
-        """What tasks take on the clients' devices in this round; None where nothing is known of devices."""
+        """The time of tasks on the clients' devices in this round; None where the run has no devices."""
         return None if self._clock is None else self._clock.at(self.moment)
 
     @property
@@ -118,7 +148,7 @@ class Server:
         return self.moment.stream("server", purpose)
 
     def restore(self, stored: dict[str, Any]) -> None:
-        """Go on from a stored state."""
+        """Continue from a stored state."""
         self.state = restore(self.state, stored)
 
     def adopt(self, parts: Mapping[str, Any]) -> None:
