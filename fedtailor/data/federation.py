@@ -28,10 +28,20 @@ class Federation:
     train: Shares
     val: Shares
     test: Shares
+    labels: tuple[str, ...] = ()  # the clients' names, where they have some
 
     @property
     def clients(self) -> int:
         return len(self.train)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all clients, by id."""
+        return tuple(self.name(client) for client in range(self.clients))
+
+    def name(self, client: int) -> str:
+        """The name of a client: "client-<id>" where none is known."""
+        return self.labels[client] if self.labels else f"client-{client}"
 
     def digest(self) -> str:
         """A hex digest of every sample and of who owns it; a resumed run compares it."""

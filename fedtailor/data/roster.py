@@ -109,7 +109,8 @@ def federation_of(entries: Sequence[Entry]) -> Federation:
     for part in COUNTS:
         offsets = np.concatenate([[0], np.cumsum([getattr(entry, part) for entry in entries])]).astype(np.int64)
         shares.append(Shares(np.arange(offsets[-1]), offsets))
-    return Federation(samples, *shares)
+    train, val, test = shares
+    return Federation(samples, train, val, test, labels=tuple(entry.name for entry in entries))
 
 
 def union(classes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

@@ -141,6 +141,7 @@ class Worker:
             self.job.model.running_statistics,
             len(self.job.federation.train[task.client]),
             self.job.measured,
+            self.job.federation.name(task.client),
         )
         stored: dict[str, Any] = unpack(task.state) if task.state else {}
         if not stored or has_objects(stored):

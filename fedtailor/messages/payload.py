@@ -18,7 +18,23 @@ class Rejected(Exception):
 
 @dataclass
 class Payload:
-    """Named groups of named tensors (``model``, ``peer/7``), numbers, and a small typed config."""
+    """Named groups of named tensors, numbers, and a small typed config.
+
+    Parameters
+    ----------
+    groups
+        Groups of tensors by name, such as ``model`` or ``peer/7``. A group ``model`` or ``model/...`` must fit the
+        run's network.
+    numbers
+        Numbers, or lists of numbers, by name.
+    config
+        Strings, numbers and truth values by name, such as a batch size.
+
+    Examples
+    --------
+    >>> payload = Payload({"model": server.weights}, {"amount": 0.3})
+    >>> payload["model"], payload.number("amount")
+    """
 
     groups: dict[str, Weights] = field(default_factory=dict)
     numbers: dict[str, Number | list[Number]] = field(default_factory=dict)
@@ -55,7 +71,7 @@ class Payload:
 
     @classmethod
     def unpack(cls, data: bytes) -> "Payload":
-        """The payload of these bytes, which may come from anyone."""
+        """The payload of these bytes, which are not trusted."""
         try:
             tree = unpack(data)
         except ValueError as error:

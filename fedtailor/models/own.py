@@ -9,6 +9,9 @@ these parameters it is also given those that it names itself:
     vocabulary  the number of token ids
 
 An argument in the settings goes before one of these.
+
+A module may declare an adapter, a part beside body and head, by an attribute with names of its layers:
+``adapter_layers = ("adapter",)``.
 """
 
 from collections.abc import Callable, Mapping

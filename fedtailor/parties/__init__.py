@@ -9,6 +9,7 @@ from fedtailor.parties.moment import Moment
 from fedtailor.parties.policy import Policy, check_policy, read_policy
 from fedtailor.parties.replies import Replies
 from fedtailor.parties.requests import Ask, Decide, Key, Reward, Steps
+from fedtailor.parties.schema import Range, Schema, Tensors
 from fedtailor.parties.server import Server
 from fedtailor.parties.state import State
 
@@ -29,11 +30,14 @@ __all__ = [
     "Moment",
     "Policy",
     "Question",
+    "Range",
     "Replies",
     "Reward",
+    "Schema",
     "Server",
     "State",
     "Steps",
+    "Tensors",
     "check_policy",
     "read_policy",
 ]

@@ -30,7 +30,7 @@ def test_settings_that_turn_a_method_into_fedavg_warn() -> None:
         ("pfedme", {"lam": 0.0}),
         ("pfedme", {"beta": 0.0}),
         ("ditto", {"lam": 0.0}),
-        ("apfl", {"adapt": "never", "alpha_0": 0.0}),
+        ("apfl", {"alpha_updates": "never", "alpha_0": 0.0}),
     ],
     ids=str,
 )

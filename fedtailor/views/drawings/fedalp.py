@@ -22,7 +22,7 @@ MANY = 60  # clients, groups or layers that can still be named one by one
 def drawings(run: Run) -> "dict[str, Drawing]":
     """Before there are groups only the curves can be drawn."""
     found: dict[str, Drawing] = {"local-and-global": local_and_global}
-    if "groups" in run.server_state():
+    if run.server_state()["groups"]["member"]:
         found |= {"dendrogram": dendrogram, "groups": groups, "psi": psi}
     return found
 
@@ -58,9 +58,7 @@ def local_and_global(run: Run) -> "Figure":
             marker = "o" if len(rows) < 3 else None
             rounds = [row["round"] for row in rows]
             axes.plot(rounds, values, color=MODELS[model], label=label, linewidth=2, marker=marker, zorder=3)
-    state = run.server_state()
-    if "clustering" in state:
-        end = state["clustering"]["round"]
+    if end := run.server_state()["clustering"]["round"]:
         axes.axvline(end, color=GREY, linewidth=1, linestyle="--", label=f"end of the warm-up, round {end}")
     dress(axes, run.settings["rounds"])
     title(axes, run.name, f"{_settings(run)}; accuracy over all samples")
@@ -78,15 +76,15 @@ def dendrogram(run: Run) -> "Figure":
     figure = new_figure(12, 4.6)
     if scores:
         axes, aside = figure.subplots(1, 2, width_ratios=[5, 1.3])
-        _draw_scores(aside, scores, len(state["psi"]), found["chosen"].removeprefix("by "))
+        _draw_scores(aside, scores, len(found["psi"]), found["chosen"].removeprefix("by "))
     else:
         axes = figure.subplots()
-    count = len(state["psi"])
+    count = len(found["psi"])
     title(axes, run.name, f"Ward's tree of the updates in round {found['round']}; {count} groups, {found['chosen']}")
     if len(clients) < 2:
         axes.text(0.5, 0.5, "one client has no tree", transform=axes.transAxes, ha="center", color=GREY)
         return figure
-    members = [state["groups"][k] for k in clients]
+    members = [state["groups"]["member"][k] for k in clients]
     leaves = draw_tree(tree, no_plot=True)["leaves"]
     colours = _branch_colours(tree, members, list(dict.fromkeys(members[leaf] for leaf in leaves)))
     draw_tree(tree, ax=axes, no_labels=True, link_color_func=colours.__getitem__)
@@ -102,7 +100,7 @@ def dendrogram(run: Run) -> "Figure":
 def groups(run: Run) -> "Figure":
     """The similarities in the order of the groups, and the groups against the clients' labels."""
     state = run.server_state()
-    found, members = state["clustering"], state["groups"]
+    found, members = state["clustering"], state["groups"]["member"]
     labels = true_labels(run)
     figure = new_figure(12 if labels else 7, 5.2)
     panels = figure.subplots(1, 2 if labels else 1, squeeze=False)[0]
@@ -115,7 +113,7 @@ def groups(run: Run) -> "Figure":
     title(panels[0], run.name, f"cosine of the updates in round {found['round']}; clients by group")
     if labels:
         names = run.federation().samples.classes
-        counts = np.zeros((len(state["psi"]), len(names)), np.int64)
+        counts = np.zeros((len(found["psi"]), len(names)), np.int64)
         for client, group in members.items():
             counts[group, labels[client]] += 1
         _draw_counts(panels[1], counts, names)
@@ -126,8 +124,8 @@ def groups(run: Run) -> "Figure":
 
 def psi(run: Run) -> "Figure":
     """How much of each layer is the group's own."""
-    state = run.server_state()
-    values, layers = state["psi"].numpy(), state["layers"]
+    found = run.server_state()["clustering"]
+    values, layers = found["psi"].numpy(), found["layers"]
     used = [place for place in range(len(layers)) if len(layers) == 1 or values[:, place].any()]
     shown = values[:, used] if used else values
     names = [layers[place] for place in used] or layers
