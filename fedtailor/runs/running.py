@@ -253,7 +253,6 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         federation,
         settings.engine.device,
         counts_work=settings.devices is not None,
-        measured=settings.engine.kind == "flower" and settings.devices is None,
     )
     _devices(settings, job)
     return job

@@ -19,10 +19,10 @@ pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from federation import HOST, Place, kill, outcome, place, settings, simulate, wait_until
 
+from fedtailor.flower.coordinator.link import Link
+from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.flower.keys import ServerKeys
-from fedtailor.flower.link import Link
 from fedtailor.flower.programs import free_port
-from fedtailor.flower.serving import serve_on
 from fedtailor.runs import Experiment
 from fedtailor.runs.store import Store
 

@@ -11,8 +11,9 @@ from federation import Wire, settings
 
 from fedtailor import load_model
 from fedtailor.errors import UserError
-from fedtailor.flower.node import Node, load
-from fedtailor.flower.serving import serve_on
+from fedtailor.flower.coordinator.serving import serve_on
+from fedtailor.flower.node.node import Node
+from fedtailor.flower.node.sources import load_data
 
 
 def patients(seed: int, kinds: list[str], count: int = 60) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +55,7 @@ def test_a_file_a_folder_and_a_function_make_a_federation(tmp_path: Path) -> Non
     for name, data in sources.items():
         model = load_model(tmp_path / name / "state" / "federation" / "model")
         assert model.card["classes"] == ["acne", "flu", "gout"]
-        samples, _ = load(data)
+        samples, _ = load_data(data)
         right = np.array(model.predict(samples.x)) == np.array(samples.classes)[samples.y]
         assert right.mean() > 0.9
 

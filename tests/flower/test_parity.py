@@ -10,9 +10,9 @@ pytest.importorskip("flwr", reason="needs the extra 'flower'")
 from federation import HOST, Place, outcome, place, settings, simulate
 
 from fedtailor import load_model
+from fedtailor.flower.coordinator.link import Link
+from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.flower.keys import ServerKeys
-from fedtailor.flower.link import Link
-from fedtailor.flower.serving import serve_on
 
 EVERYBODY = {"clients": 4}
 METHODS = {
