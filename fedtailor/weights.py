@@ -118,7 +118,7 @@ def finite(tensor: Tensor) -> bool:
 
 
 def nbytes(weights: Mapping[str, Tensor]) -> int:
-    """Bytes of the tensors on the codec."""
+    """Bytes of the tensors in a message."""
     return sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedtailor.devices import Phase, RoundTimes, virtual_clock
-from fedtailor.engines import Engine, Job, Result, Task, parts, relative
+from fedtailor.engines import Engine, Job, Result, Task, family_network, shared_and_kept
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.learning.tensors import inputs_of
@@ -89,9 +89,9 @@ class RoundLoop:
         # A new episode keeps nothing of the one before but what the method carries over.
         self._afresh = moment.round == 1 and moment.episode > 0
         network = build(job.model, inputs_of(job.federation.samples), moment.network_seed)
-        self.shared, self.kept = parts(job, network)
-        self.family = {name: relative(job, name, moment.network_seed) for name in job.method.family(job.model)}
-        self._relatives = {name: other.weights() for name, other in self.family.items()}
+        self.shared, self.kept = shared_and_kept(job, network)
+        self.family = {name: family_network(job, name, moment.network_seed) for name in job.method.family(job.model)}
+        self._family_weights = {name: other.weights() for name, other in self.family.items()}
         self.clients = job.federation.clients
         self.held: dict[int, Score] = store.latest_scores("held", moment.episode)
         stateful = set() if self._afresh else {int(key) for key in store.state_keys("client")}
@@ -221,7 +221,7 @@ class RoundLoop:
             assert result.reply is not None
             try:
                 reply = Payload.unpack(result.reply)
-                check(reply, self.server.initial, self._relatives)
+                check(reply, self.server.initial, self._family_weights)
                 if trained:
                     self._check_complete(reply)
             except Rejected as refusal:

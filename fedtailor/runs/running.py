@@ -17,7 +17,7 @@ from typing import Any
 from fedtailor.data import Federation, build
 from fedtailor.data.roster import Entry, federation_of
 from fedtailor.devices import virtual_clock
-from fedtailor.engines import Engine, Job, open_engine, parts, relative
+from fedtailor.engines import Engine, Job, family_network, open_engine, shared_and_kept
 from fedtailor.errors import UserError
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import (
@@ -208,7 +208,7 @@ def describe_devices(settings: Experiment, resources: Resources) -> dict[str, An
     job = job_of(settings, resources)
     inputs = inputs_of(job.federation.samples)
     network = build_network(settings.model, inputs, settings.seed)
-    shared, _ = parts(job, network)
+    shared, _ = shared_and_kept(job, network)
     flops, traffic = count_flops(network, inputs), nbytes(select(network.weights(), shared))
     clock = virtual_clock(settings.devices, job.federation.train.sizes.tolist(), settings.seed)
     rows = clock.table(flops, traffic, traffic)
@@ -286,8 +286,8 @@ def _policy_of(settings: Experiment, job: Job) -> Policy | None:
     sizes = tuple(int(size) for size in job.federation.train.sizes)
     most = largest_cohort(settings, job.federation.clients)
     memory = Memory(lambda _client: None, set())
-    shared, _ = parts(job, network)
-    family = {name: relative(job, name, settings.seed) for name in settings.method.family(settings.model)}
+    shared, _ = shared_and_kept(job, network)
+    family = {name: family_network(job, name, settings.seed) for name in settings.method.family(settings.model)}
     server = Server(
         network,
         sizes,
