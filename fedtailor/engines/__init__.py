@@ -48,7 +48,7 @@ class EngineSettings(BaseModel):
         600.0,
         gt=0,
         le=604_800,
-        description="flower: seconds a node has for a task; the round goes on without a late one",
+        description="flower: seconds a node has for a task; a late node is left out of the round",
     )
     limit: int = Field(512, ge=1, le=2047, description="flower: largest message, in megabytes")
 

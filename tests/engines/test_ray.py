@@ -190,6 +190,10 @@ def test_an_address_where_nobody_answers_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_address_of_a_cluster_is_accepted(engine: ray_engine.Ray) -> None:
+    ray_engine._check_address(ray_engine.ray.get_runtime_context().gcs_address)
+
+
 def test_a_port_of_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_engine, "CONNECT_TIMEOUT", 3.0)
     monkeypatch.setattr(ray_engine.ray, "is_initialized", lambda: False)
