@@ -434,7 +434,7 @@ def serve(
     """
     settings = _settings(experiment, [_change("name", name)], sets)
     _secured(keys, insecure)
-    from fedtailor.flower.serving import serve as coordinate
+    from fedtailor.flower.coordinator.serving import serve as coordinate
     from fedtailor.views.progress import watching
 
     place = out / settings.name
@@ -477,7 +477,7 @@ def join(
     Ctrl-C leaves; the same command again comes back with the same state.
     """
     _secured(keys, insecure)
-    from fedtailor.flower.joining import join as take_part
+    from fedtailor.flower.node.joining import join as take_part
 
     take_part(
         coordinator,

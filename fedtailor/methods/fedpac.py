@@ -86,7 +86,7 @@ class FedPAC(Method):
             client.train("body", objective=self._aligned(client, prototypes))
 
     def upload(self, client: Client) -> Payload:
-        received = client.features(client.twin(client.received))
+        received = client.features(client.second_network(client.received))
         trained = client.features(batch_statistics=True)  # as the alignment sees features, in training
         with evaluating(client.network.module):
             outputs = client.network(client.data("train")[0][:1]).shape[1]

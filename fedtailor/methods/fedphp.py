@@ -46,7 +46,7 @@ class FedPHP(Method):
         if inherited is None or self.lam == 0:
             client.train()
         else:
-            client.train(objective=self._transfer(client, client.twin(inherited)))
+            client.train(objective=self._transfer(client, client.second_network(inherited)))
         trained = client.weights()
         # Deviation: the clock is the round; the paper's is the client's participations over their expected number.
         mu = self.mu * min(1.0, client.round / max(1, client.rounds))

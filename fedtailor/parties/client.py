@@ -82,9 +82,9 @@ class Client:
         moment: Moment,
         task: str,
         shared: frozenset[str],
-        twin: Callable[[], Network],
+        second_network: Callable[[], Network],
         greedy: bool = False,
-        relative: Callable[[str], Network] | None = None,
+        family_network: Callable[[str], Network] | None = None,
         statistics: Literal["averaged", "local", "reset"] = "averaged",
         samples: int | None = None,
         measured: bool = False,
@@ -104,12 +104,12 @@ class Client:
         self.spent = 0.0  # multiply-adds of this task that only the clock sees
         self.measured = measured  # whether the time of this task is measured, not computed
         self.statistics = statistics  # what becomes of running statistics
-        self.relatives: dict[str, Network] = {}  # networks of the method's family that this task uses
+        self.family_networks: dict[str, Network] = {}  # those of the method's family that this task uses
         self.deployed = ""  # the name of that which the client would deploy; its own network without one
         self._cache = FeatureCache()
         self._data = data
-        self._twin = twin
-        self._relative = relative
+        self._second_network = second_network
+        self._family_network = family_network
         self._samples = samples
         self._task = task
 
@@ -180,19 +180,19 @@ class Client:
         """Add multiply-adds that the simulation does not do to the work of the task; it counts the others itself."""
         self.spent += work
 
-    def twin(self, weights: Mapping[str, Tensor]) -> Network:
-        """A second network with these weights, in evaluation mode, for methods that need two at once."""
-        network = self._twin()
+    def second_network(self, weights: Mapping[str, Tensor]) -> Network:
+        """Return a second network with these weights, in evaluation mode, for methods that need two at once."""
+        network = self._second_network()
         network.load(weights)
         network.module.eval()
         return network
 
     def network_of(self, name: str) -> Network:
         """A network of the method's family. It has its initial weights at the first call of a task."""
-        if name not in self.relatives:
-            assert self._relative is not None
-            self.relatives[name] = self._relative(name)
-        return self.relatives[name]
+        if name not in self.family_networks:
+            assert self._family_network is not None
+            self.family_networks[name] = self._family_network(name)
+        return self.family_networks[name]
 
     def shared_of(self, name: str) -> frozenset[str]:
         """The names of the tensors of a family's network that travel: all, but running statistics only if averaged."""

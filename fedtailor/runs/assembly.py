@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fedtailor.devices import VirtualClock, virtual_clock
-from fedtailor.engines import Job, parts, relative
+from fedtailor.engines import Job, family_network, shared_and_kept
 from fedtailor.errors import UserError
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import (
@@ -81,8 +81,8 @@ def assemble(experiment: Experiment, job: Job, moment: Moment | None = None) -> 
     moment = moment or Moment(job.seed)
     seed = moment.network_seed
     network = build(job.model, inputs_of(job.federation.samples), seed)
-    shared, kept = parts(job, network)
-    family = {name: relative(job, name, seed) for name in job.method.family(job.model)}
+    shared, kept = shared_and_kept(job, network)
+    family = {name: family_network(job, name, seed) for name in job.method.family(job.model)}
     return Assembly(experiment, job, moment, network, shared, kept, family, _clock(experiment, job))
 
 
@@ -101,7 +101,6 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         federation,
         settings.engine.device,
         counts_work=settings.devices is not None,
-        measured=settings.engine.kind == "flower" and settings.devices is None,
     )
     _clock(settings, job)
     return job

@@ -22,7 +22,7 @@ class Phases:
         self.experiment, self.method, self.server, self.tasks = made.experiment, made.method, server, tasks
         self.recorder = recorder
         self.clock = made.clock
-        self._relatives = {name: network.weights() for name, network in made.family.items()}
+        self._family_weights = {name: network.weights() for name, network in made.family.items()}
         self._complete = _complete_groups(made)
 
     def drive(self, steps: Any, server: Server, work: Round, preview: bool = False) -> Any:
@@ -113,7 +113,7 @@ class Phases:
             assert result.reply is not None
             try:
                 reply = Payload.unpack(result.reply)
-                check(reply, self.server.initial, self._relatives)
+                check(reply, self.server.initial, self._family_weights)
                 if trained:
                     self._check_complete(reply)
             except Rejected as refusal:

@@ -17,10 +17,10 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
+from fedtailor.flower.coordinator.link import Link
+from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.flower.keys import ServerKeys
-from fedtailor.flower.link import Link
 from fedtailor.flower.programs import free_port
-from fedtailor.flower.serving import serve_on
 from fedtailor.runs import Experiment
 from fedtailor.runs.store import Store
 from tests.support.federation import HOST, Place, kill, outcome, place, settings, simulate, wait_until

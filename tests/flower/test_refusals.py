@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from fedtailor.flower import keys
-from fedtailor.flower.link import Link
+from fedtailor.flower.coordinator.link import Link
 from tests.support.federation import HOST, Place, end, place, settings, wait_until
 
 WAIT = 90.0
@@ -85,7 +85,7 @@ def test_a_key_is_good_for_one_node_at_a_time(watched: Watched) -> None:
         *("--data", "clients/client-1.npz", "--state", "state/thief"),
         log="thief.log",
     )
-    wait_until(lambda: "still takes this node for connected" in watched.here.said("thief.log"), WAIT, "a refusal")
+    wait_until(lambda: "still regards this node as connected" in watched.here.said("thief.log"), WAIT, "a refusal")
     heard(watched, "Flower refused it")
     assert watched.link.nodes() == [node]
     assert first.poll() is None

@@ -10,7 +10,7 @@ import torch
 
 import fedtailor
 from fedtailor.data import DataSettings, build
-from fedtailor.engines import Job, Task, relative
+from fedtailor.engines import Job, Task, family_network
 from fedtailor.engines.worker import Worker
 from fedtailor.learning import TrainingSettings
 from fedtailor.messages.trees import unpack
@@ -84,7 +84,7 @@ def first_payload(made: Job, worker: Worker) -> Payload:
     """What client 2 receives in the first round; of a method that asks its clients first, the shared part."""
     sizes = tuple(int(size) for size in made.federation.train.sizes)
     moment, memory = Moment(0, round=1, rounds=3), Memory(lambda client: None, set())
-    family = {name: relative(made, name, 0) for name in made.method.family(made.model)}
+    family = {name: family_network(made, name, 0) for name in made.method.family(made.model)}
     server = Server(worker.network, sizes, made.training, moment, worker.shared, memory, family=family)
     made.method.start_server(server)
     prepared = made.method.prepare(server, range(len(sizes)))

@@ -12,8 +12,8 @@ from typing import Any
 
 from fedtailor.data.folder import write_clients
 from fedtailor.flower import keys
-from fedtailor.flower.link import Link, Reply
-from fedtailor.flower.node import Node
+from fedtailor.flower.coordinator.link import Link, Reply
+from fedtailor.flower.node.node import Node
 from fedtailor.runs import Experiment, Resources, Run, experiment, run
 from fedtailor.runs.store import Store
 

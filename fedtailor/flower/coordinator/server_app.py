@@ -1,7 +1,7 @@
-"""What a SuperLink starts for a run: it does with the grid what the coordinator's process asks for.
+"""The app that a SuperLink starts for a run: it executes the coordinator's requests on Flower's grid.
 
-The grid's own ``send_and_receive`` sleeps for three seconds between two looks; here messages are pushed and polled.
-Replies are told apart by the message they answer: the source that an error names is not the node that failed.
+The grid's own ``send_and_receive`` polls every three seconds; the coordinator pushes and polls faster. A reply is
+identified by the message it answers, because the source in an error reply is not the node that failed.
 """
 
 import socket
@@ -10,15 +10,16 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedtailor.flower.client_app import FIELD, RECORD
+from fedtailor.flower.protocol import FIELD, RECORD
 from fedtailor.messages.frames import Closed, receive, send
+from fedtailor.messages.frames import Message as FrameMessage
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Serve the coordinator until it is gone."""
+    """Execute requests until the coordinator closes the connection."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(context.run_config["socket"]))
         send(connection, {"token": str(context.run_config["token"])})
@@ -30,16 +31,16 @@ def main(grid: Grid, context: Context) -> None:
                 return
 
 
-def _answer(grid: Grid, request: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+def _answer(grid: Grid, request: dict[str, Any], blobs: list[bytes]) -> FrameMessage:
     try:
         if request["kind"] == "nodes":
             return {"nodes": list(grid.get_node_ids())}, []
         return _push(grid, request, blobs) if request["kind"] == "push" else _pull(grid, request)
-    except Exception as error:  # the coordinator decides what to do about it
+    except Exception as error:  # the coordinator decides how to handle it
         return {"failure": f"{type(error).__name__}: {error}"}, []
 
 
-def _push(grid: Grid, request: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+def _push(grid: Grid, request: dict[str, Any], blobs: list[bytes]) -> FrameMessage:
     messages = [
         Message(
             RecordDict({RECORD: ConfigRecord({FIELD: blobs[row["blob"]]})}),
@@ -53,7 +54,7 @@ def _push(grid: Grid, request: dict[str, Any], blobs: list[bytes]) -> tuple[dict
     return {"ids": [str(name) for name in grid.push_messages(messages)]}, []
 
 
-def _pull(grid: Grid, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+def _pull(grid: Grid, request: dict[str, Any]) -> FrameMessage:
     rows: list[dict[str, Any]] = []
     blobs: list[bytes] = []
     for reply in grid.pull_messages(request["ids"]):
@@ -67,6 +68,6 @@ def _pull(grid: Grid, request: dict[str, Any]) -> tuple[dict[str, Any], list[byt
                     raise TypeError
                 blobs.append(blob)
             except (KeyError, TypeError):
-                row |= {"code": 0, "error": "the answer is not one of FedTailor's"}
+                row |= {"code": 0, "error": "the reply is not a FedTailor message"}
         rows.append(row)
     return {"replies": rows}, blobs

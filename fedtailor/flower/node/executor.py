@@ -1,8 +1,8 @@
-"""Runs a node's `client_app` without starting Python anew for every message.
+"""Runs a node's `client_app` without a new Python interpreter for every message.
 
-``python -m fedtailor.flower.executor ADDRESS SECRET_FILE PARENT``: the address of the SuperNode's runtime, which is on
-this machine. It takes the place of Flower's own program for this, which imports everything again each time (about two
-seconds of a core): here it is imported once, and every message gets a fork of this process.
+``python -m fedtailor.flower.node.executor ADDRESS SECRET_FILE PARENT`` takes the address of the SuperNode's runtime on
+this machine, the file with its secret, and the process to end with. It replaces Flower's own program, which imports
+everything again for each message (about two seconds of a core). This program imports once and forks for each message.
 """
 
 import os
@@ -17,13 +17,14 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExec
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
-import fedtailor.flower.client_app  # noqa: F401  # what the forks load
+import fedtailor.flower.node.client_app  # noqa: F401  # imported once, for the forks
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
-POLL = 0.2  # seconds between two looks for a message
+POLL = 0.2  # seconds between two polls for a message
 
 
 def main(address: str, secret: bytes, parent: int) -> None:
+    """Fork for each message until the parent process ends."""
     client = RuntimeHttpClient.from_server_address(
         server_address=address,
         insecure=True,
@@ -39,7 +40,7 @@ def main(address: str, secret: bytes, parent: int) -> None:
             try:
                 run_clientapp(address, answer.token, insecure=True, parent_pid=os.getppid())
             finally:
-                os._exit(0)  # nothing of the parent's is to be closed
+                os._exit(0)  # skips clean-up, which belongs to the parent
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
