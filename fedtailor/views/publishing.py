@@ -1,4 +1,4 @@
-"""Results as documentation: a comparison, or the methods' cards, as a page of Markdown that nobody types."""
+"""Results as pages of Markdown: a comparison, or the methods' cards."""
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ def publish(comparison: Comparison, folder: Path, name: str | None = None) -> li
 
 
 def took(databases: Iterable[Path], seeds: Iterable[int]) -> str:
-    """The last line of a page that is gathered from many runs, by their ``run.db``: seeds, time and versions."""
+    """The last line of a page about many runs, given by their ``run.db``: seeds, time and versions."""
     seconds: list[float] = []
     versions: Mapping[str, Any] = {}
     for place in sorted(databases):
