@@ -1,6 +1,6 @@
-"""The roster of a federation: how every node describes its data, and the federation that the coordinator builds.
+"""The nodes of a real federation: each describes its data, and the coordinator builds a federation from it.
 
-A description has numbers of samples, names of classes and the shape of an input; the data stay on the node.
+Nodes send numbers of samples, class names, shapes and a digest; their data stay with them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ COUNTS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Entry:
-    """A node's description of itself and its data."""
+    """A node's description of its data."""
 
     name: str
     train: int
@@ -57,7 +57,7 @@ class Entry:
 
     @classmethod
     def read(cls, facts: Any) -> "Entry":
-        """Read what a node sent; raise a ValueError unless it is a description."""
+        """Validate the description that a node sent."""
         try:
             entry = cls(
                 name=_text(facts["name"], 64),
@@ -142,7 +142,7 @@ def union(classes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _count(value: Any, most: int = 1 << 40) -> int:
     if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r} is not a count")
+        raise ValueError(f"{value!r} is not a valid count")
     return value
 
 
