@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from fedtailor.flower import keys
+from tests.support.waiting import PATIENCE
 
 LIMIT = 10_000
 
@@ -75,7 +76,7 @@ class Door:
 
     def ask(self, path: str, body: bytes = b"", method: str = "POST", key: str = "mine") -> tuple[int, str]:
         context = ssl.create_default_context(cafile=str(self.authority))
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=20)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=PATIENCE)
         try:
             connection.request(method, path, body, {"flwr-public-key": key, "cookie": "x"})
             answer = connection.getresponse()
@@ -143,7 +144,7 @@ def test_a_refusal_of_flower_is_told_to_both_sides(door: Door) -> None:
 
 
 def test_a_client_without_tls_is_refused(door: Door) -> None:
-    with socket.create_connection(("127.0.0.1", door.port), 20) as plain:
+    with socket.create_connection(("127.0.0.1", door.port), PATIENCE) as plain:
         plain.sendall(b"POST /v1/fleet/pull-messages HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
         with suppress(ConnectionResetError):
             assert b"200" not in plain.recv(1000)
@@ -153,7 +154,10 @@ def test_a_client_without_tls_is_refused(door: Door) -> None:
 def test_a_client_that_knows_another_authority_goes_away(door: Door, tmp_path: Path) -> None:
     keys.init(tmp_path / "others", [], [])
     context = ssl.create_default_context(cafile=str(tmp_path / "others" / "ca.pem"))
-    with socket.create_connection(("127.0.0.1", door.port), 20) as plain, pytest.raises(ssl.SSLCertVerificationError):
+    with (
+        socket.create_connection(("127.0.0.1", door.port), PATIENCE) as plain,
+        pytest.raises(ssl.SSLCertVerificationError),
+    ):
         context.wrap_socket(plain, server_hostname="127.0.0.1")
     assert "authority" in door.heard()["reason"]
 
@@ -161,4 +165,4 @@ def test_a_client_that_knows_another_authority_goes_away(door: Door, tmp_path: P
 def test_it_ends_with_the_coordinator(door: Door) -> None:
     assert door.process.stdin is not None
     door.process.stdin.close()
-    assert door.process.wait(20) == 0
+    assert door.process.wait(PATIENCE) == 0
