@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -183,10 +182,8 @@ def test_an_address_where_nobody_answers_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_engine.ray, "is_initialized", lambda: False)
-    begin = time.monotonic()
     with pytest.raises(UserError, match=r"no Ray cluster answers at engine\.address = '127\.0\.0\.1:9'"):
         fedtailor.run({"engine": {"kind": "ray", "address": "127.0.0.1:9"}}, folder=tmp_path / "run")
-    assert time.monotonic() - begin < 20
     assert list(tmp_path.iterdir()) == []
 
 

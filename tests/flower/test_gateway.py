@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from fedtailor.flower import keys
+from tests.support.waiting import PATIENCE
 
 LIMIT = 10_000
 
@@ -75,7 +76,7 @@ class RunningGateway:
 
     def ask(self, path: str, body: bytes = b"", method: str = "POST", key: str = "mine") -> tuple[int, str]:
         context = ssl.create_default_context(cafile=str(self.authority))
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=20)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=PATIENCE)
         try:
             connection.request(method, path, body, {"flwr-public-key": key, "cookie": "x"})
             answer = connection.getresponse()
@@ -143,7 +144,7 @@ def test_a_refusal_of_flower_is_told_to_both_sides(gateway: RunningGateway) -> N
 
 
 def test_a_client_without_tls_is_refused(gateway: RunningGateway) -> None:
-    with socket.create_connection(("127.0.0.1", gateway.port), 20) as plain:
+    with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) as plain:
         plain.sendall(b"POST /v1/fleet/pull-messages HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
         with suppress(ConnectionResetError):
             assert b"200" not in plain.recv(1000)
@@ -154,7 +155,7 @@ def test_a_client_that_knows_another_authority_goes_away(gateway: RunningGateway
     keys.init(tmp_path / "others", [], [])
     context = ssl.create_default_context(cafile=str(tmp_path / "others" / "ca.pem"))
     with (
-        socket.create_connection(("127.0.0.1", gateway.port), 20) as plain,
+        socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) as plain,
         pytest.raises(ssl.SSLCertVerificationError),
     ):
         context.wrap_socket(plain, server_hostname="127.0.0.1")
@@ -164,4 +165,4 @@ def test_a_client_that_knows_another_authority_goes_away(gateway: RunningGateway
 def test_it_ends_with_the_coordinator(gateway: RunningGateway) -> None:
     assert gateway.process.stdin is not None
     gateway.process.stdin.close()
-    assert gateway.process.wait(20) == 0
+    assert gateway.process.wait(PATIENCE) == 0

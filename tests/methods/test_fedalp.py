@@ -1,4 +1,4 @@
-"""Hand-derived values, identities, mechanism and circumstances of fedalp, and of the clustering it stands on.
+"""Hand-derived values, identities, mechanism and circumstances of fedalp.
 
 f(x) = h b x at x = 1 with body b = 1 and head h = 2 at the start; client 0 has one sample with target 0, client 1
 three with target 4. A full-batch step with learning rate 1/10 and residual r = h b - a moves (b, h) by
@@ -6,7 +6,6 @@ three with target 4. A full-batch step with learning rate 1/10 and residual r = 
 """
 
 import json
-import math
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +26,7 @@ from fedtailor.engines.worker import Worker
 from fedtailor.learning import TrainingSettings
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import Client, Memory, Moment, Payload, Replies, Server, find
-from fedtailor.methods.clustering import choose, cut, similarity, ward
+from fedtailor.methods.clustering import cut, ward
 from fedtailor.methods.fedalp import FedALP
 from fedtailor.models import ModelSettings
 from fedtailor.models import build as build_network
@@ -112,64 +111,6 @@ def test_hand_fedalp(tmp_path: Path) -> None:
 
 
 # Groups
-
-
-def blocks(*sizes: int) -> Tensor:
-    """Similarity 1 within a block of clients and 0 between blocks."""
-    return torch.block_diag(*(torch.ones(size, size, dtype=torch.float64) for size in sizes))
-
-
-def test_similarity_is_the_cosine_over_all_tensors_together() -> None:
-    """(3, 0 | 4) and (0, 5 | 0) are orthogonal; (3, 0 | 4) and (3, 0 | 0) have cosine 9 / 15; zeros are like nobody."""
-    updates = [
-        {"a": torch.tensor([[3.0, 0.0]]), "b": torch.tensor([4.0])},
-        {"a": torch.tensor([[0.0, 5.0]]), "b": torch.tensor([0.0])},
-        {"a": torch.tensor([[3.0, 0.0]]), "b": torch.tensor([0.0])},
-        {"a": torch.zeros(1, 2), "b": torch.zeros(1)},
-    ]
-    wanted = [[1, 0, 0.6, 0], [0, 1, 0, 0], [0.6, 0, 1, 0], [0, 0, 0, 1]]
-    assert similarity(updates).tolist() == [pytest.approx(row, abs=1e-7) for row in wanted]
-
-
-def test_ward_by_hand_on_rows_and_on_distances() -> None:
-    """Two pairs. Rows (1, 1, 0, 0) and (0, 0, 1, 1) are 2 apart, the distance 1 - 0 is 1.
-
-    Ward's height of two groups of 2 whose centres are d apart: sqrt(2 * 2 * 2 / (2 + 2)) d = sqrt(2) d.
-    """
-    assert ward(blocks(2, 2), "rows")[:, 2].tolist() == pytest.approx([0, 0, 2 * math.sqrt(2)])
-    assert ward(blocks(2, 2), "condensed")[:, 2].tolist() == pytest.approx([0, 0, math.sqrt(2)])
-
-
-def test_rows_and_distances_are_two_different_clusterings() -> None:
-    """0 and 1 are the most similar two; 2 and 3 see all others alike: |rows|^2 is 0.72 for them, 1.78 for 0 and 1."""
-    similar = torch.tensor(
-        [[1.0, 0.5, 0.4, 0.4], [0.5, 1.0, -0.4, -0.4], [0.4, -0.4, 1.0, 0.4], [0.4, -0.4, 0.4, 1.0]],
-        dtype=torch.float64,
-    )
-    assert cut(ward(similar, "condensed"), 3) == [0, 0, 1, 2]
-    assert cut(ward(similar, "rows"), 3) == [0, 1, 2, 2]
-
-
-def test_a_tree_is_cut_into_exactly_so_many_groups_that_count_from_the_first_client() -> None:
-    similar = torch.block_diag(torch.ones(1, 1), torch.ones(2, 2), torch.ones(3, 3)).double()
-    order = [3, 0, 4, 1, 5, 2]  # the block of three, then that of one, then that of two
-    mixed = similar[order][:, order]
-    for on in ("rows", "condensed"):
-        assert cut(ward(mixed, on), 3) == [0, 1, 0, 2, 0, 2]  # type: ignore[arg-type]
-        # ties within a block: still exactly five groups
-        assert len(set(cut(ward(mixed, on), 5))) == 5  # type: ignore[arg-type]
-
-
-def test_the_number_of_groups_is_chosen_by_silhouette_or_gap() -> None:
-    """Two pairs: in two groups everybody has a = 0, b = 1, silhouette 1; in three, the two that are alone count 0."""
-    tree = ward(blocks(2, 2), "condensed")
-    assert choose(blocks(2, 2), tree, "silhouette") == (2, pytest.approx({2: 1.0, 3: 0.5}))
-    assert choose(blocks(2, 2), tree, "gap") == (2, pytest.approx({2: math.sqrt(2), 3: 0.0}))
-    assert choose(blocks(3, 2, 4), ward(blocks(3, 2, 4), "rows"), "silhouette")[0] == 3
-    assert choose(blocks(3, 2, 4), ward(blocks(3, 2, 4), "rows"), "gap")[0] == 3
-    nobody_alike = torch.eye(4, dtype=torch.float64)
-    assert choose(nobody_alike, ward(nobody_alike, "condensed"), "silhouette")[0] == 1
-    assert choose(blocks(2), ward(blocks(2), "rows"), "silhouette") == (1, {})
 
 
 def formed(

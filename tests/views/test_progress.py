@@ -47,7 +47,8 @@ def test_lines_tell_round_accuracy_bytes_and_time_left(monkeypatch: pytest.Monke
     assert lines[2] == "try: round 2/3  held 50.0 %  2.0 kB  0.5 s left"
 
 
-def test_lines_come_every_few_seconds_only() -> None:
+def test_lines_come_every_few_seconds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY", float("inf"))
     display = Lines()
     text = on_paper(display)
     display.begin("try", 3, 0)
