@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from fedtailor.errors import UserError
 from fedtailor.methods import Method
 from fedtailor.runs import toml
@@ -224,10 +226,9 @@ def _plan(settings: Experiment) -> dict[str, Method]:
         label = given.pop("label", None)
         method = make_method(given, "compare.methods")
         if label is None:
-            fields = type(method).model_fields
-            changed = {k: v for k, v in given.items() if k != "name" and v != fields[k].get_default()}
+            changed = _changed({key: value for key, value in given.items() if key != "name"}, _defaults(method))
             name = method_dict(method)["name"].rpartition(":")[2]
-            label = name + "".join(f" {key}={value}" for key, value in changed.items())
+            label = name + "".join(f" {key.removeprefix('agents.')}={value}" for key, value in changed.items())
         elif not isinstance(label, str) or not 1 <= len(label.strip(" .")) <= LONGEST:
             said = f"compare.methods has the label {label!r}"
             raise UserError(f'{said}: give it a text of at most {LONGEST} letters, as in label = "ours"')
@@ -235,6 +236,25 @@ def _plan(settings: Experiment) -> dict[str, Method]:
             raise UserError(f"compare.methods names {label!r} twice")
         plan[label] = method
     return plan
+
+
+def _defaults(method: Method) -> dict[str, Any]:
+    fields = {name: field.get_default(call_default_factory=True) for name, field in type(method).model_fields.items()}
+    return {
+        name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value for name, value in fields.items()
+    }
+
+
+def _changed(given: Mapping[str, Any], usual: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The given settings that differ from the usual ones, by dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        before = usual.get(key, usual.get(key.replace("-", "_")))
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            found |= _changed(value, before, f"{prefix}{key}.")
+        elif value != before:
+            found[prefix + key] = value
+    return found
 
 
 def _run_name(label: str, seed: int) -> str:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def method_facts(kind: "type[Method]") -> dict[str, Any]:
     """A method as plain values: its settings with defaults, ranges and descriptions."""
-    properties = kind.model_json_schema().get("properties", {})
+    schema = kind.model_json_schema()
+    properties = _flat(schema, schema.get("$defs", {}))
     settings = {
         name: {"default": field.get("default"), "allowed": _allowed(field), "about": field.get("description", "")}
         for name, field in properties.items()
@@ -87,6 +88,22 @@ def card_lines(facts: Mapping[str, Any]) -> list[str]:
     return lines + [f"deviation: {deviation}" for deviation in facts["deviations"]]
 
 
+def _flat(
+    schema: Mapping[str, Any], parts: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, prefix: str = ""
+) -> dict[str, dict[str, Any]]:
+    """The settings of a JSON schema by their dotted names: those of nested tables, with the outer table's defaults."""
+    found: dict[str, dict[str, Any]] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for name, field in schema.get("properties", {}).items():
+        default = field.get("default") if defaults is None else defaults.get(name, field.get("default"))
+        inner = parts.get(str(field.get("$ref", "")).rpartition("/")[2])
+        if inner is not None and "properties" in inner:
+            nested |= _flat(inner, parts, default, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = {**field, "default": default}
+    return {**found, **nested}
+
+
 def _allowed(field: Mapping[str, Any]) -> str:
     """The allowed values of a setting, from its JSON schema."""
     if "anyOf" in field:
@@ -110,7 +127,7 @@ def _inert(kind: "type[Method]", properties: Mapping[str, Mapping[str, Any]]) ->
     for name, field in properties.items():
         limits = {field[key] for key in ("minimum", "maximum") if key in field}
         tries += [
-            {name: value}
+            _nested(name, value)
             for value in (*sorted(limits), *field.get("enum", ()), *_SWITCHES.get(field.get("type", ""), ()))
         ]
     for settings in tries:
@@ -121,6 +138,13 @@ def _inert(kind: "type[Method]", properties: Mapping[str, Mapping[str, Any]]) ->
         if sentence:
             sentences[sentence] = None
     return list(sentences)
+
+
+def _nested(name: str, value: Any) -> dict[str, Any]:
+    """A dotted name with a value as tables in each other."""
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    return value  # type: ignore[no-any-return]
 
 
 _SWITCHES: dict[str, tuple[Any, ...]] = {"boolean": (False, True), "number": (0, 1), "integer": (0, 1)}
