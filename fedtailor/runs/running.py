@@ -289,7 +289,8 @@ def _policy_of(settings: Experiment, job: Job) -> Policy | None:
     if settings.method.policy is None:
         return None
     policy = read_policy(settings.method.policy)
-    check_policy(policy, settings.method.policy, spec(settings.method), shape(settings.method, server))
+    of = spec(settings.method.rehearses or settings.method)
+    check_policy(policy, settings.method.policy, of, shape(settings.method, server))
     return policy
 
 
