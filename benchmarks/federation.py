@@ -19,11 +19,11 @@ from typing import Any
 
 from fedtailor.data.folder import write_clients
 from fedtailor.flower import keys, programs
-from fedtailor.flower.link import Link
-from fedtailor.flower.serving import serve_on
+from fedtailor.flower.coordinator.link import Link
+from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.runs import Resources, experiment
 from fedtailor.runs.callbacks import Callback, RoundReport
-from fedtailor.runs.running import environment
+from fedtailor.runs.environment import environment
 
 HERE = Path(__file__).parent
 NODES = 4
@@ -99,7 +99,7 @@ def plain(folder: Path, rounds: int) -> list[float]:
         end = time.monotonic() + 600
         while not times.exists():
             if time.monotonic() > end:
-                raise RuntimeError(f"plain Flower did not finish: {started[0].said()} {started[-1].said()}")
+                raise RuntimeError(f"plain Flower did not finish: {started[0].last_lines()} {started[-1].last_lines()}")
             time.sleep(0.5)
     finally:
         for program in reversed(started):

@@ -17,7 +17,7 @@ from typing import Any
 import fedtailor
 from fedtailor.engines import Processes
 from fedtailor.runs import Callback, Resources, RoundReport
-from fedtailor.runs.running import environment
+from fedtailor.runs.environment import environment
 
 
 def peak(pid: int | str) -> int:
@@ -50,7 +50,7 @@ def one(clients: int, rounds: int) -> dict[str, Any]:
         run = fedtailor.run(
             settings, folder=Path(folder) / "run", callbacks=callbacks, resources=Resources(engine=engine)
         )
-        tested = run.last()["final"]["clients"]
+        tested = run.last()["final"].clients
         run.close()
         peaks = {
             "coordinator": peak("self"),

@@ -33,7 +33,7 @@ from speed import TakingTurns, Turns
 import fedtailor
 from fedtailor.engines.processes import ENVIRONMENT
 from fedtailor.methods import Method, catalogue
-from fedtailor.runs.running import environment
+from fedtailor.runs.environment import environment
 
 CLIENTS, BATCH, BATCHES = 6, 10, 20  # a client has BATCHES mini-batches of training data
 SETTINGS: dict[str, Any] = {

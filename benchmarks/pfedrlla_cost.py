@@ -32,7 +32,7 @@ from fedtailor.agents.embedding import MHAE
 from fedtailor.engines.processes import ENVIRONMENT
 from fedtailor.methods import Client
 from fedtailor.runs import Callback, RoundReport
-from fedtailor.runs.running import environment
+from fedtailor.runs.environment import environment
 
 COHORT = 10
 PARTS = {

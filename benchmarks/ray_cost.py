@@ -27,7 +27,7 @@ from fedtailor.learning import TrainingSettings
 from fedtailor.messages.frames import encode
 from fedtailor.methods import Moment, Payload, find
 from fedtailor.models import ModelSettings
-from fedtailor.runs.running import environment
+from fedtailor.runs.environment import environment
 from fedtailor.weights import nbytes
 
 CLIENTS = 40

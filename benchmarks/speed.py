@@ -29,8 +29,8 @@ from fedtailor.data import build
 from fedtailor.engines.processes import ENVIRONMENT
 from fedtailor.methods import Moment
 from fedtailor.runs import Callback, RoundReport
-from fedtailor.runs.loop import choose_cohort
-from fedtailor.runs.running import environment
+from fedtailor.runs.cohort import choose_cohort
+from fedtailor.runs.environment import environment
 
 WORKERS = 2
 
@@ -153,7 +153,7 @@ def measure(rounds: int) -> dict[str, Any]:
         for thread in threads:
             thread.join()
         with fedtailor.Run(folder / "evaluated") as run:
-            tested = run.last()["received"]["clients"]
+            tested = run.last()["received"].clients
     median = {which: statistics.median(times[1:]) for which, times in turns.times.items()}  # the first warms up
     samples = 10 * 450 * 5
     return {

@@ -2,7 +2,7 @@
 
     import fedtailor
     run = fedtailor.run({"method": {"name": "fedper"}, "rounds": 10})
-    print(run.summary()["metrics"]["final"])
+    print(run.summary().final.accuracy)
 
 Importing this package is instant: torch is loaded by the first thing that needs it.
 """

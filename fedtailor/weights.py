@@ -10,10 +10,24 @@ Weights = dict[str, Tensor]
 
 
 def mean(models: Sequence[Mapping[str, Tensor]], shares: Sequence[float]) -> Weights:
-    """The weighted mean; the shares are normalised to sum to one.
+    """The weighted mean of models.
 
-    Sums in the order given, so the caller fixes the order (by client id) for exactness.
-    Counters (whole-number tensors, such as BatchNorm's number of batches) are rounded.
+    Parameters
+    ----------
+    models
+        Models with the same names. The sum follows their order, which is part of the exact result.
+    shares
+        A weight for each model; they are normalised to sum to one.
+
+    Returns
+    -------
+    Weights
+        The mean. Counters (whole-number tensors, such as BatchNorm's number of batches) are rounded.
+
+    Examples
+    --------
+    >>> mean([{"w": torch.tensor(0.0)}, {"w": torch.tensor(4.0)}], [1, 3])
+    {'w': tensor(3.)}
     """
     if len(models) != len(shares) or not models:
         raise ValueError(f"{len(models)} models and {len(shares)} shares")
@@ -118,7 +132,7 @@ def finite(tensor: Tensor) -> bool:
 
 
 def nbytes(weights: Mapping[str, Tensor]) -> int:
-    """Bytes of the tensors on the codec."""
+    """The number of bytes of the tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
 
 

@@ -1,12 +1,14 @@
 """What every agent has in common: its settings, and the calls by which a framework lets it act and learn."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
+
+from fedtailor.agents.actions import Kind
 
 Draws = Callable[[], torch.Generator]  # gives the random stream of learning, when it is needed
 
@@ -23,6 +25,16 @@ class AgentSettings(BaseModel):
     )
     warmup: int = Field(0, ge=0, description="rounds before the agent decides, where there is no policy")
 
+    def learns_with(self, policy: bool) -> bool:
+        """Whether it is to learn in a run that starts with a policy, or without one."""
+        return self.learn == "always" or (self.learn == "auto" and not policy)
+
+    def build(
+        self, slots: int, features: int, actions: Mapping[str, Kind], stream: torch.Generator, **options: Any
+    ) -> "Agent | None":
+        """The agent, untrained; None where a decider always stands in."""
+        return None
+
     @property
     def teaches(self) -> bool:
         """Whether learning would change anything."""
@@ -30,8 +42,7 @@ class AgentSettings(BaseModel):
 
     def learns(self, policy: bool) -> bool:
         """Whether the agent learns, and so explores, in a run that starts with or without a policy."""
-        wanted = self.learn == "always" or (self.learn == "auto" and not policy)
-        return wanted and self.decider == "agent" and self.teaches
+        return self.learns_with(policy) and self.decider == "agent" and self.teaches
 
     def describe(self) -> dict[str, str | int]:
         """What two runs must agree on to share a policy of this agent."""

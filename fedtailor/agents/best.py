@@ -27,8 +27,7 @@ class BestPolicy:
         if self.value is None:
             return
         self.values = [*self.values, self.value][-WINDOW:]
-        best = -1.0 if self.kept is None else self.kept["value"]
-        if len(self.values) == WINDOW and fmean(self.values) > best:
+        if len(self.values) == WINDOW and (self.kept is None or fmean(self.values) > self.kept["value"]):
             self.kept = {**(self.former or {}), "value": fmean(self.values)}
         self.former = {"episode": episode, "agent": deepcopy(agent.policy())}
         self.value = None

@@ -1,14 +1,15 @@
 """Deep deterministic policy gradient (Lillicrap et al., 2015) over slots, of which some may be empty."""
 
+from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fedtailor.agents.actions import Action
+from fedtailor.agents.actions import Action, Kind
 from fedtailor.agents.attention import Attention
 from fedtailor.agents.base import Agent, AgentSettings, Draws, present
 from fedtailor.agents.networks import MLP, Network, seen
@@ -37,6 +38,12 @@ class DDPGSettings(AgentSettings):
     penalty: float = Field(
         0.0, ge=0, description="weight of the squared logits (without a prior) in the actor's loss; 0: they saturate"
     )
+
+    def build(
+        self, slots: int, features: int, actions: Mapping[str, Kind], stream: torch.Generator, **options: Any
+    ) -> "DDPG":
+        (action,) = actions.values()
+        return DDPG(slots, features, cast(Action, action), self, stream, **options)
 
     @property
     def teaches(self) -> bool:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from fedtailor.agents.actions import Kind
 from fedtailor.agents.base import Agent, AgentSettings, Draws, present
 from fedtailor.agents.heads import Head, Joint
 from fedtailor.agents.networks import MLP, Network, PerSlot, seen
@@ -45,6 +46,11 @@ class PPOSettings(AgentSettings):
     entropy: float = Field(0.0, ge=0, description="weight of the entropy beside the clipped objective")
     max_grad_norm: float = Field(0.5, gt=0, description="norm to which a gradient of actor or critic is cut")
     standardise: bool = Field(False, description="whether states are standardised by those of past episodes")
+
+    def build(
+        self, slots: int, features: int, actions: Mapping[str, Kind], stream: torch.Generator, **options: Any
+    ) -> "PPO":
+        return PPO(slots, features, {name: kind.head() for name, kind in actions.items()}, self, stream, **options)
 
     @property
     def teaches(self) -> bool:

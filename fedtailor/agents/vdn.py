@@ -1,13 +1,15 @@
 """Value decomposition (Sunehag et al., 2018): one choice for every slot, whose values are added."""
 
+from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
+from fedtailor.agents.actions import Categorical, Kind
 from fedtailor.agents.base import Agent, AgentSettings, Draws, present
 from fedtailor.agents.networks import MLP
 from fedtailor.agents.replay import Replay
@@ -25,6 +27,12 @@ class VDNSettings(AgentSettings):
     updates: int = Field(10, ge=0, le=10_000, description="steps of learning in a round; 0 never learns")
     discount: float = Field(0.9, ge=0, lt=1, description="weight of the next value")
     polyak: float = Field(0.96, ge=0, lt=1, description="what the target network keeps of itself in a step")
+
+    def build(
+        self, slots: int, features: int, actions: Mapping[str, Kind], stream: torch.Generator, **options: Any
+    ) -> "VDN":
+        (action,) = actions.values()
+        return VDN(slots, features, cast(Categorical, action).options, self, stream, **options)
 
     @property
     def teaches(self) -> bool:

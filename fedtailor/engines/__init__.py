@@ -1,4 +1,4 @@
-"""How client tasks are executed."""
+"""Engines execute client tasks: in this process, in worker processes, or on a Ray cluster."""
 
 import re
 from importlib.util import find_spec
@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from fedtailor.engines.base import Engine, Job, Result, Task
 from fedtailor.engines.inline import Inline
+from fedtailor.engines.networks import family_network, run_network, shared_and_kept
 from fedtailor.engines.processes import Processes, cores
-from fedtailor.engines.worker import parts, relative
 from fedtailor.errors import UserError
 
 __all__ = [
@@ -21,35 +21,40 @@ __all__ = [
     "Result",
     "Task",
     "cores",
+    "family_network",
     "open_engine",
-    "parts",
-    "relative",
+    "run_network",
+    "shared_and_kept",
 ]
 
 
 class EngineSettings(BaseModel):
-    """Where client tasks run. It changes the time a run takes and nothing else."""
+    """Where client tasks run. The choice changes how long a run takes, not its results."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["inline", "processes", "ray", "flower"] = Field(
         "processes",
         description="inline: in this process; processes: one worker per core; ray: on a Ray cluster; "
-        "flower: with real nodes, by 'fedtailor serve'",
+        "flower: on the nodes of a federation, with 'fedtailor serve'",
     )
-    workers: int | None = Field(None, ge=1, le=1024, description="workers; one per core by default")
+    workers: int | None = Field(None, ge=1, le=1024, description="number of workers; default: one per core")
     device: str = Field("cpu", description="torch device of the workers")
     address: str = Field(
-        "", description="of the Ray cluster: auto, host:port or ray://host:port; without one a local Ray is started"
+        "", description="address of the Ray cluster: auto, host:port or ray://host:port; empty: start a local Ray"
     )
 
     deadline: float = Field(
-        600.0, gt=0, le=604_800, description="flower: seconds a node has for a task; who is late is left out"
+        600.0,
+        gt=0,
+        le=604_800,
+        description="flower: seconds a node has for a task; a late node is left out of the round",
     )
-    limit: int = Field(512, ge=1, le=2047, description="flower: megabytes of a message; a larger one is refused")
+    limit: int = Field(512, ge=1, le=2047, description="flower: largest message, in megabytes")
 
     @property
     def limit_bytes(self) -> int:
+        """The largest message of a federation, in bytes."""
         return self.limit * 2**20
 
     @field_validator("address")
@@ -61,7 +66,29 @@ class EngineSettings(BaseModel):
 
 
 def open_engine(settings: EngineSettings) -> Engine:
-    """The engine of these settings, to be closed by the caller; refused if it cannot be had here."""
+    """Open the engine of these settings.
+
+    Parameters
+    ----------
+    settings : EngineSettings
+        The kind of engine and its options.
+
+    Returns
+    -------
+    Engine
+        The engine; the caller closes it.
+
+    Raises
+    ------
+    UserError
+        If the engine is unavailable here.
+
+    Examples
+    --------
+    >>> with open_engine(EngineSettings(kind="inline")) as engine:
+    ...     engine.remote
+    False
+    """
     if settings.kind == "inline":
         return Inline()
     if settings.kind == "processes":

@@ -1,6 +1,7 @@
-"""How client tasks are executed: the types that every engine shares.
+"""The types that all engines share: jobs, tasks, results, and the interface of an engine.
 
-A task is a pure function of its bytes and its job, so an engine may run it anywhere, in any order, twice.
+The result of a task depends on its bytes and its job only. So an engine may run tasks anywhere, in any order, and
+repeat them.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +17,7 @@ from fedtailor.models import ModelSettings
 
 @dataclass(frozen=True)
 class Job:
-    """What stays the same for all tasks of a run."""
+    """What all tasks of a run have in common."""
 
     method: Method
     model: ModelSettings
@@ -24,62 +25,65 @@ class Job:
     seed: int
     federation: Federation
     device: str = "cpu"
-    counts_work: bool = False  # whether results tell the work of their task
-    measured: bool = False  # whether the time of tasks is measured, on devices of the clients' own
+    counts_work: bool = False  # whether results include the work of their task
+    measured: bool = False  # whether the engine measures how long tasks take on the clients' own devices
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something to do on a client.
+    """Work for a client.
 
-    ``fit``: receive, train, upload. ``final``: receive and train once more, change nothing.
-    ``preview``: receive and score, change nothing. ``ask``: a method's own question.
-    ``score``: test the weights in the payload, as they are, on the test sets of several clients.
+    ``fit``: receive, train and upload. ``final``: receive and train once more without a change of state.
+    ``preview``: receive and score without a change of state. ``ask``: a method's own question.
+    ``score``: test the weights in the payload on the test sets of several clients.
     """
 
     kind: Literal["fit", "final", "preview", "ask", "score"]
-    index: int  # names the task among those handed over together
+    index: int  # identifies the task among those that the engine gets together
     moment: Moment
     client: int = -1
     payload: bytes = b""
-    state: bytes | None = None  # the client's, as stored
-    question: str = ""  # of an ask
-    clients: tuple[int, ...] = ()  # of a score
-    measure: tuple[str, ...] = ()  # which of received, held to test
+    state: bytes | None = None  # the client's stored state
+    question: str = ""  # ask: the name of the method's function
+    clients: tuple[int, ...] = ()  # score: the clients whose test sets are used
+    measure: tuple[str, ...] = ()  # fit: which of the models received and held to test
     greedy: bool = False
-    want_model: bool = False  # whether a final task returns the personal model
-    network: str = ""  # of a score: the name in the method's family; the run's own without one
+    want_model: bool = False  # final: whether to return the personal model
+    network: str = ""  # score: a network of the method's family; empty: the run's own
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a task."""
+    """The result of a task."""
 
     index: int
     client: int = -1
     reply: bytes | None = None
     state: bytes | None = None
-    scores: dict[str, Score] = field(default_factory=dict)  # by model; of a score: by client id
+    scores: dict[str, Score] = field(default_factory=dict)  # by model; for a score task by client id
     trace: Trace = field(default_factory=Trace)
-    failure: str | None = None  # one sentence
-    details: str = ""  # a traceback, for the author of a method
-    seconds: float = 0.0
-    work: float = 0.0  # multiply-adds of the method's own part of a fit or ask, if the job counts them
-    transfer: float = 0.0  # seconds on the way, measured where clients are elsewhere
+    failure: str | None = None  # why the task failed, in one sentence
+    details: str = ""  # the traceback of a failure, for the author of a method
+    seconds: float = 0.0  # wall time of the task on its worker
+    work: float = 0.0  # multiply-adds of the method in a fit or ask, if the job counts work
+    transfer: float = 0.0  # seconds in transit, if clients are remote
 
 
 class Engine(ABC):
-    """Executes tasks. Warm: one engine serves several jobs, one after the other."""
+    """Executes tasks. An engine can serve several jobs, one after the other, and keeps its workers between them.
 
-    remote: ClassVar[bool] = False  # whether clients are on machines of their own: times are measured, tests may fail
+    ``remote`` says that clients are on machines of their own: their times are measured, and testing a client can fail.
+    """
+
+    remote: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, job: Job) -> None:
-        """Make ready for the tasks of a job."""
+        """Prepare for the tasks of a job."""
 
     @abstractmethod
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
-        """Execute the tasks and give their results in any order; tasks are taken as they are needed."""
+        """Execute tasks, taken one by one as workers become free, and yield their results in any order."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,37 +1,33 @@
-"""Messages between a coordinator and its workers: a JSON header and bytes; on one machine over a socket, with the
-data in shared memory.
+"""The codec of jobs, tasks and results: messages of a JSON header and byte strings. Nothing is pickled.
 
-Nothing is pickled. Equal byte strings in one message (the payload of many clients) travel once.
+Byte strings that several tasks share (the payload of many clients) are in a message once.
 """
 
-import mmap
-import os
-import socket
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from fedtailor.data import Federation
 from fedtailor.engines.base import Job, Result, Task
 from fedtailor.learning import Score, Trace, TrainingSettings
-from fedtailor.messages.frames import Closed, Message, send
+from fedtailor.messages.frames import Message
 from fedtailor.methods import Moment, find, spec
 from fedtailor.models import ModelSettings
 
 
 def task_message(tasks: Sequence[Task]) -> Message:
-    bag = _Bag()
+    """Encode tasks."""
+    blobs = _Blobs()
     rows = [
-        {**vars(task), "payload": bag.put(task.payload), "state": bag.put(task.state)} | {"moment": asdict(task.moment)}
+        {**vars(task), "payload": blobs.add(task.payload), "state": blobs.add(task.state)}
+        | {"moment": asdict(task.moment)}
         for task in tasks
     ]
-    return {"kind": "tasks", "tasks": rows}, bag.blobs
+    return {"kind": "tasks", "tasks": rows}, blobs.blobs
 
 
 def tasks_from(header: dict[str, Any], blobs: list[bytes]) -> list[Task]:
+    """Decode the tasks of `task_message`."""
     return [
         Task(
             **{
@@ -48,17 +44,19 @@ def tasks_from(header: dict[str, Any], blobs: list[bytes]) -> list[Task]:
 
 
 def result_message(results: Sequence[Result]) -> Message:
-    bag = _Bag()
+    """Encode results."""
+    blobs = _Blobs()
     rows = [
-        {**vars(result), "reply": bag.put(result.reply), "state": bag.put(result.state)}
+        {**vars(result), "reply": blobs.add(result.reply), "state": blobs.add(result.state)}
         | {"scores": {name: asdict(score) for name, score in result.scores.items()}}
         | {"trace": asdict(result.trace)}
         for result in results
     ]
-    return {"kind": "results", "results": rows}, bag.blobs
+    return {"kind": "results", "results": rows}, blobs.blobs
 
 
 def results_from(header: dict[str, Any], blobs: list[bytes]) -> list[Result]:
+    """Decode the results of `result_message`."""
     return [
         Result(
             **{
@@ -74,7 +72,7 @@ def results_from(header: dict[str, Any], blobs: list[bytes]) -> list[Result]:
 
 
 def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
-    """A job without its data; ``outline`` is what the other side needs to find and read them, if they are new."""
+    """Encode a job without its data; ``outline`` is what the receiver needs to read new data, None if it has them."""
     return {
         "kind": "job",
         "method": [spec(job.method), job.method.model_dump(mode="json")],
@@ -89,6 +87,7 @@ def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def job_from(header: dict[str, Any], federation: Federation) -> Job:
+    """Decode the job of `job_header`; the receiver adds the data."""
     name, fields = header["method"]
     return Job(
         method=find(name).model_validate(fields),
@@ -102,79 +101,18 @@ def job_from(header: dict[str, Any], federation: Federation) -> Job:
     )
 
 
-class SharedFederation:
-    """A federation's arrays in memory that several processes map; it ends with the last of them."""
-
-    def __init__(self, federation: Federation):
-        arrays = {name: np.ascontiguousarray(array) for name, array in federation.arrays().items()}
-        self.outline = {"outline": federation.outline(), "arrays": {}}
-        size = 0
-        for name, array in arrays.items():
-            entry = {"at": size, "shape": list(array.shape), "dtype": array.dtype.str}
-            self.outline["arrays"][name] = entry
-            size += -(-array.nbytes // 64) * 64  # aligned for vector loads
-        self.file = _anonymous_file(max(size, 1))
-        with mmap.mmap(self.file, max(size, 1)) as memory:
-            for name, array in arrays.items():
-                at = self.outline["arrays"][name]["at"]
-                memory[at : at + array.nbytes] = array.tobytes()
-
-    def close(self) -> None:
-        os.close(self.file)
-
-    @staticmethod
-    def attach(file: int, outline: dict[str, Any]) -> Federation:
-        memory = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
-        os.close(file)
-        arrays = {
-            name: np.ndarray(tuple(entry["shape"]), np.dtype(entry["dtype"]), memory, entry["at"])
-            for name, entry in outline["arrays"].items()
-        }
-        return Federation.from_arrays(arrays, outline["outline"])
-
-
-def send_job(connection: socket.socket, job: Job, shared: SharedFederation | None) -> None:
-    """Hand over a job; without ``shared`` the federation of the job before stays."""
-    send(connection, job_header(job, None if shared is None else shared.outline))
-    if shared is not None:
-        try:
-            socket.send_fds(connection, [b"f"], [shared.file])
-        except OSError as error:
-            raise Closed from error
-
-
-def receive_job(connection: socket.socket, header: dict[str, Any], previous: Federation | None) -> Job:
-    """The job of a header that was received, with its federation, or the previous one if it brings none."""
-    federation = previous
-    if header["federation"] is not None:
-        _, files, _, _ = socket.recv_fds(connection, 1, 1)
-        federation = SharedFederation.attach(files[0], header["federation"])
-    assert federation is not None, "the first job brings a federation"
-    return job_from(header, federation)
-
-
-class _Bag:
-    """Byte strings of a message, each object once."""
+class _Blobs:
+    """The byte strings of a message; an object that is added repeatedly is included once."""
 
     def __init__(self) -> None:
         self.blobs: list[bytes] = []
-        self._places: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
 
-    def put(self, blob: bytes | None) -> int | None:
+    def add(self, blob: bytes | None) -> int | None:
+        """Return the position of a byte string in the message."""
         if blob is None:
             return None
-        if id(blob) not in self._places:
-            self._places[id(blob)] = len(self.blobs)
+        if id(blob) not in self._positions:
+            self._positions[id(blob)] = len(self.blobs)
             self.blobs.append(blob)
-        return self._places[id(blob)]
-
-
-def _anonymous_file(size: int) -> int:
-    """A file without a name: nothing is left behind, however the processes end."""
-    if hasattr(os, "memfd_create"):
-        file = os.memfd_create("fedtailor")
-    else:
-        with tempfile.TemporaryFile() as temporary:
-            file = os.dup(temporary.fileno())
-    os.ftruncate(file, size)
-    return file
+        return self._positions[id(blob)]

@@ -1,4 +1,4 @@
-"""Every task in this process, one after the other."""
+"""The inline engine: all tasks in this process, one after the other."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,6 +7,8 @@ from fedtailor.engines.worker import Worker
 
 
 class Inline(Engine):
+    """Executes tasks in this process, one after the other."""
+
     def __init__(self) -> None:
         self._worker: Worker | None = None
 

@@ -4,14 +4,15 @@ import signal
 import socket
 import sys
 
-from fedtailor.engines.codec import receive_job, result_message, tasks_from
+from fedtailor.engines.codec import result_message, tasks_from
+from fedtailor.engines.shared_memory import receive_job
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
 from fedtailor.messages.frames import Closed, receive, send
 
 
 def main(connection: socket.socket) -> None:
-    """Take jobs and tasks until the coordinator is gone."""
+    """Execute jobs and tasks until the coordinator closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides when a run ends
     worker: Worker | None = None
     while True:

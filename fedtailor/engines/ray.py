@@ -1,7 +1,7 @@
-"""A Ray cluster: workers on this machine or on many, the data once per machine in Ray's object store.
+"""The engine of a Ray cluster: workers on one or many machines, the data once per machine in Ray's object store.
 
-A worker is an actor with one CPU and one torch thread. Ray is given bytes and arrays, nothing of ours to pickle. A
-worker that dies, with its machine or without, is replaced and its tasks, which are pure, are done again.
+A worker is an actor with one CPU and one torch thread. Ray receives only bytes and arrays, so it pickles none of our
+objects. A worker that dies, alone or with its machine, is replaced and its tasks are repeated.
 """
 
 import logging
@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,18 +23,20 @@ import torch
 from fedtailor.data import Federation
 from fedtailor.engines import codec
 from fedtailor.engines.base import Engine, Job, Result, Task
-from fedtailor.engines.processes import ENVIRONMENT, TRIES, cores, messages
+from fedtailor.engines.processes import ENVIRONMENT, cores
+from fedtailor.engines.task_queue import MAX_DEATHS, TaskQueue
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
 from fedtailor.messages.frames import decode, encode
 from fedtailor.version import __version__
 
-ANSWER = 15.0  # seconds that a cluster has to answer
-PATIENCE = 180.0  # seconds that the first worker has to get a CPU and start, perhaps on a busy machine
-LARGE = 100 * 1024  # bytes; Ray sends less along with a call
+CONNECT_TIMEOUT = 15.0  # seconds that a cluster has to answer
+START_TIMEOUT = 180.0  # seconds that the first worker has to get a CPU and start, perhaps on a busy machine
+WORKER = "Ray worker"  # in error messages
+LARGE = 100 * 1024  # bytes; Ray sends smaller arguments inside a call
 
-# No statistics are sent, no advice about other versions is given, no failure told twice; and the workers of a local Ray
-# are processes like others, where Ray would have them wait for all others.
+# Ray sends no usage statistics, gives no advice about versions, and reports no failure that we report. It starts the
+# workers of a local Ray with normal priority; by default their priority is lower.
 ENVIRONMENT_OF_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -45,16 +46,24 @@ ENVIRONMENT_OF_RAY = {
 
 
 class Ray(Engine):
-    """Workers of the cluster at ``address``, one per CPU unless said otherwise; without one, of a local Ray."""
+    """Executes tasks on a Ray cluster.
+
+    Parameters
+    ----------
+    workers : int or None
+        The number of workers; by default one per CPU of the cluster.
+    address : str
+        The cluster's address; without one the engine starts a local Ray, and ends it when it is closed.
+    """
 
     def __init__(self, workers: int | None = None, address: str = "") -> None:
         self._owns_ray = _connect(address, workers or cores())
         self.workers = workers or _cpus()
         self._pool: list[_Actor] = []
-        self._stillborn = 0  # workers in a row that ended while they started
-        self._job = b""
+        self._failed_starts = 0  # workers in a row that died before they were ready
+        self._job = b""  # encoded
         self._federation: Federation | None = None
-        self._arrays: Any = None  # the place of the federation's in the store
+        self._arrays: Any = None  # reference to the federation's arrays in the object store
 
     def start(self, job: Job) -> None:
         if self._federation is not job.federation:
@@ -65,25 +74,22 @@ class Ray(Engine):
         for worker in self._pool:
             worker.start(self._job, self._arrays)
         self._fill_pool()
-        while all(worker.answer is not None for worker in self._pool):  # the others join when they are ready
-            self._answers(deque(), Counter())
+        while all(worker.answer is not None for worker in self._pool):  # until the first worker is ready
+            self._collect(TaskQueue([], WORKER))
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         self._fill_pool()
-        waiting = messages(tasks)
-        again: deque[list[Task]] = deque()
-        deaths: Counter[int] = Counter()
-        placed = _Placed()
+        queue, arguments = TaskQueue(tasks, WORKER), _Arguments()
         try:
             while True:
                 idle = [worker for worker in self._pool if worker.answer is None]
-                while idle and (message := again.popleft() if again else next(waiting, None)):
-                    idle.pop().execute(message, placed)
+                while idle and (batch := queue.next()):
+                    idle.pop().execute(batch, arguments)
                 if idle and not any(worker.busy for worker in self._pool):
                     return
-                yield from self._answers(again, deaths)
+                yield from self._collect(queue)
         finally:
-            self._dismiss_busy()
+            self._stop_busy()
 
     def close(self) -> None:
         if ray.is_initialized():
@@ -94,106 +100,106 @@ class Ray(Engine):
         self._pool, self._arrays, self._federation = [], None, None
 
     def _fill_pool(self) -> None:
+        """Start the workers that are missing."""
         for _ in range(self.workers - len(self._pool)):
             worker = _Actor()
             worker.start(self._job, self._arrays)
             self._pool.append(worker)
 
-    def _dismiss_busy(self) -> None:
-        """End the workers that were interrupted in the middle of a task; new ones come when they are needed."""
+    def _stop_busy(self) -> None:
+        """End the workers that are in the middle of a task when the caller leaves a run."""
         for worker in [worker for worker in self._pool if worker.busy]:
             worker.stop()
             self._pool.remove(worker)
 
-    def _answers(self, again: deque[list[Task]], deaths: Counter[int]) -> Iterator[Result]:
-        """Wait until a worker is ready, done or dead; give the results it brings."""
+    def _collect(self, queue: TaskQueue) -> list[Result]:
+        """Wait until a worker is ready, done or dead; return the results that arrived."""
         asked = {worker.answer: worker for worker in self._pool if worker.answer is not None}
         at_work = any(worker.busy for worker in asked.values())
-        ready, _ = ray.wait(list(asked), timeout=None if at_work else PATIENCE)
-        if not ready:
+        arrived, _ = ray.wait(list(asked), timeout=None if at_work else START_TIMEOUT)
+        if not arrived:
             raise UserError(
-                f"no worker of the Ray cluster got a CPU and was ready within {PATIENCE:.0f} s ('ray status' shows "
-                "who uses the CPUs); the run can go on later: fedtailor resume"
+                f"no worker of the Ray cluster got a CPU and was ready within {START_TIMEOUT:.0f} s ('ray status' "
+                "shows who uses the CPUs); continue the run later with: fedtailor resume"
             )
         results: list[Result] = []
-        for answer in ready:
+        for answer in arrived:
             worker = asked[answer]
             try:
                 header, blobs = decode(ray.get(answer))
             except ray.exceptions.RayError as error:
                 if worker.busy and isinstance(error, ray.exceptions.RayTaskError):
-                    raise  # a worker reports what goes wrong in a task, so this is a mistake of its own
-                self._replace(worker, error, again, deaths)
+                    raise  # a worker returns the errors of tasks as results, so this is an error in the worker
+                self._replace(worker, error, queue)
                 continue
             if header["kind"] == "ready":
-                self._welcome(worker, header)
+                self._accept(worker, header)
             else:
                 results += codec.results_from(header, blobs)
             worker.answer, worker.busy = None, []
-        return iter(results)
+        return results
 
-    def _welcome(self, worker: "_Actor", header: dict[str, Any]) -> None:
+    def _accept(self, worker: "_Actor", header: dict[str, Any]) -> None:
+        """Check what a worker says when it is ready."""
         if "refusal" in header:
             raise UserError(header["refusal"])
-        self._stillborn, worker.pid = 0, header["pid"]
+        self._failed_starts, worker.pid = 0, header["pid"]
         if header["different"]:
             warnings.warn(f"{header['different']}: the last digits of results may differ from run to run", stacklevel=2)
 
-    def _replace(self, worker: "_Actor", error: Exception, again: deque[list[Task]], deaths: Counter[int]) -> None:
-        message = worker.busy
+    def _replace(self, worker: "_Actor", error: Exception, queue: TaskQueue) -> None:
+        """Replace a worker that died, and repeat its tasks."""
+        batch = worker.busy
         worker.stop()
-        self._pool[self._pool.index(worker)] = fresh = _Actor()
-        fresh.start(self._job, self._arrays)
-        if not message:
-            self._stillborn += 1
-            if self._stillborn >= TRIES:
-                reason = str(error).strip().splitlines()[-1]
-                raise UserError(f"Ray workers end while they start ({reason}): has every machine fedtailor installed?")
+        self._pool[self._pool.index(worker)] = new = _Actor()
+        new.start(self._job, self._arrays)
+        if batch:
+            queue.repeat(batch)
             return
-        again.append(message)
-        for task in message:
-            deaths[task.index] += 1
-            if deaths[task.index] >= TRIES:
-                raise UserError(
-                    f"a Ray worker died {TRIES} times on client {task.client} "
-                    "(is there enough memory? fewer workers need less: --set engine.workers=1)"
-                )
+        self._failed_starts += 1
+        if self._failed_starts >= MAX_DEATHS:
+            reason = str(error).strip().splitlines()[-1]
+            raise UserError(f"Ray workers end while they start ({reason}): has every machine fedtailor installed?")
 
 
 class _Actor:
-    """One worker of the cluster as the coordinator sees it, and what it is doing."""
+    """The coordinator's handle of one worker, and the tasks it is working on."""
 
     def __init__(self) -> None:
         self.busy: list[Task] = []
-        self.answer: Any = None  # where what it was asked last will be
+        self.answer: Any = None  # reference to the answer to the last call; None when there is none open
         self.pid = 0
         self._remote = _REMOTE.remote()
 
     def start(self, job: bytes, arrays: Any) -> None:
         self.answer = self._remote.start.remote(job, arrays)
 
-    def execute(self, tasks: list[Task], placed: "_Placed") -> None:
+    def execute(self, tasks: list[Task], arguments: "_Arguments") -> None:
         header, blobs = codec.task_message(tasks)
         self.busy = tasks
-        self.answer = self._remote.execute.remote(encode(header), *map(placed.of, blobs))
+        self.answer = self._remote.execute.remote(encode(header), *map(arguments.of, blobs))
 
     def stop(self) -> None:
         ray.kill(self._remote)
 
 
 class _Remote:
-    """A worker where it lives. Its versions are those of its machine: Ray sends these lines, not what they call."""
+    """The worker itself, on its machine.
+
+    Ray sends the code of this class, but not the modules it uses: their versions are those of the machine.
+    """
 
     def start(self, job: bytes, arrays: dict[str, np.ndarray]) -> bytes:
         header, _ = decode(job)
-        sys.path += [place for place in header["path"] if place not in sys.path]  # a method beside the experiment
+        # so that the worker finds a method beside the experiment
+        sys.path += [place for place in header["path"] if place not in sys.path]
         ours, theirs = header["versions"], _versions()
         different = ", ".join(f"{name} {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name])
         about = f"{socket.gethostname()} of the Ray cluster has {different}" if different else ""
         answer = {"kind": "ready", "pid": os.getpid(), "different": about}
         try:
             if ours["fedtailor"] != theirs["fedtailor"]:
-                raise UserError(f"{about}: install the same")
+                raise UserError(f"{about}: install the same version")
             self.worker = Worker(codec.job_from(header, Federation.from_arrays(arrays, header["federation"])))
         except UserError as refusal:
             answer["refusal"] = str(refusal)
@@ -207,24 +213,24 @@ class _Remote:
 _REMOTE: Any = ray.remote(num_cpus=1, max_restarts=0, runtime_env={"env_vars": ENVIRONMENT})(_Remote)
 
 
-class _Placed:
-    """Byte strings as Ray gets them: a large one goes into the store, and from there to each machine once.
+class _Arguments:
+    """Byte strings as arguments of a call: a large one goes into the object store, from there to each machine once.
 
-    Of those that several tasks share, only the last few are known, as only they are likely to come again.
+    The last few are remembered, since tasks that follow each other share them.
     """
 
-    KEPT = 4
+    REMEMBERED = 4
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[bytes, Any]] = {}
+        self._recent: dict[int, tuple[bytes, Any]] = {}
 
     def of(self, blob: bytes) -> Any:
         if len(blob) < LARGE:
             return blob
-        found = self._known.pop(id(blob), None) or (blob, ray.put(blob))
-        self._known[id(blob)] = found  # keeps the bytes too, so that their id stays their own
-        if len(self._known) > self.KEPT:
-            self._known.pop(next(iter(self._known)))
+        found = self._recent.pop(id(blob), None) or (blob, ray.put(blob))
+        self._recent[id(blob)] = found  # holds the bytes too, so that no other object gets their id
+        if len(self._recent) > self.REMEMBERED:
+            self._recent.pop(next(iter(self._recent)))
         return found[1]
 
 
@@ -234,7 +240,7 @@ def _cpus() -> int:
 
 
 def _versions() -> dict[str, str]:
-    """What has to be the same on every machine for results that are the same to the bit."""
+    """Return what must be equal on all machines for bit-identical results."""
     return {
         "fedtailor": __version__,
         "torch": torch.__version__,
@@ -244,15 +250,15 @@ def _versions() -> dict[str, str]:
 
 
 def _connect(address: str, cpus: int) -> bool:
-    """Join a cluster or begin a local one, quietly; whether it is ours to leave."""
+    """Connect to a cluster or start a local one, without output; return whether we must disconnect."""
     if ray.is_initialized():
         return False
     os.environ.update(ENVIRONMENT_OF_RAY)
-    # Ray would tell of a worker that died on stdout, where a document of ours may be going.
+    # Ray would report a dead worker on stdout, where our JSON output goes.
     ray._private.worker._worker_logs_enabled = False
     target = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address
     if ":" in target:
-        _knock(target)
+        _check_address(target)
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     local: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False} if not target else {}
     before = signal.getsignal(signal.SIGTERM)
@@ -267,16 +273,16 @@ def _connect(address: str, cpus: int) -> bool:
     return True
 
 
-def _knock(address: str) -> None:
-    """Refuse an address where no Ray is; Ray itself would try for minutes, and at times end the process."""
+def _check_address(address: str) -> None:
+    """Refuse an address without a Ray cluster; Ray itself would try for minutes, and may end the process."""
     place = urlsplit(address if "://" in address else f"//{address}")
     try:
-        socket.create_connection((place.hostname, place.port), timeout=ANSWER / 3).close()
+        socket.create_connection((place.hostname, place.port), timeout=CONNECT_TIMEOUT / 3).close()
         if not place.scheme:
-            check = [sys.executable, "-m", "ray.deciders.scripts", "health-check", "--skip-version-check"]
-            subprocess.run([*check, "--address", address], check=True, capture_output=True, timeout=ANSWER)
+            check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
+            subprocess.run([*check, "--address", address], check=True, capture_output=True, timeout=CONNECT_TIMEOUT)
     except (OSError, subprocess.SubprocessError):
         raise UserError(
             f"no Ray cluster answers at engine.address = {address!r}: is it started there (ray start --head), and is "
-            "this its port (6379 for host:port, 10001 for ray://host:port, unless it was started with others)?"
+            "this its port (by default 6379 for host:port, 10001 for ray://host:port)?"
         ) from None

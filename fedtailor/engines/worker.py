@@ -1,4 +1,4 @@
-"""A worker: executes one task at a time. The same code in every engine is what makes them agree."""
+"""A worker executes one task at a time. All engines run this code; that is why their results agree."""
 
 import time
 import traceback
@@ -10,34 +10,40 @@ import torch
 from torch import Tensor
 
 from fedtailor.engines.base import Job, Result, Task
+from fedtailor.engines.networks import family_network, run_network, shared_and_kept
 from fedtailor.learning import Score, evaluate, outcomes
-from fedtailor.learning.tensors import inputs_of, tensors
+from fedtailor.learning.tensors import tensors
 from fedtailor.messages.payload import Rejected, check
 from fedtailor.messages.trees import has_objects, pack, restore, unpack
 from fedtailor.methods import Client, Payload, State
-from fedtailor.models import Network, WorkCounter, build
-from fedtailor.seeding import seed_of
+from fedtailor.models import Network, WorkCounter
 from fedtailor.weights import Weights, finite, select
 
 
 class Worker:
-    """Executes the tasks of a job with one network that is loaded anew for each of them."""
+    """Executes the tasks of a job with one network, whose weights are reloaded for each task.
+
+    Parameters
+    ----------
+    job : Job
+        What all tasks have in common.
+    """
 
     def __init__(self, job: Job):
-        # More threads are slower at these sizes, and the order of sums would depend on their number.
+        # More threads are slower at these sizes, and the order of summation would depend on their number.
         torch.set_num_threads(1)
         self.job = job
         self.method = job.method
-        self.network = build(job.model, inputs_of(job.federation.samples), job.seed)
-        self.initial, self._drawn = self.network.weights(), job.seed
-        self.network.module.to(job.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.shared, self.kept = parts(job, self.network)
+        self.network = run_network(job, job.seed)
+        self.initial, self._network_seed = self.network.weights(), job.seed  # initial weights, and their seed
+        self._place(self.network)
+        self.shared, self.kept = shared_and_kept(job, self.network)
         self._second: Network | None = None
-        self._relatives: dict[str, tuple[int, Network, Weights]] = {}  # by name: drawn with, network, initial weights
-        self._work = WorkCounter()  # of what the method does, without what the framework measures
+        self._family: dict[str, tuple[int, Network, Weights]] = {}  # by name: seed, network, initial weights
+        self._work = WorkCounter()  # counts what the method does, not what the framework measures
 
     def execute(self, task: Task) -> Result:
-        """Do a task; whatever goes wrong in it is its result."""
+        """Execute a task and return its result; an error in the task becomes the result's failure."""
         begin = time.perf_counter()
         self._work = WorkCounter()
         try:
@@ -85,19 +91,22 @@ class Worker:
         return Result(task.index, client.id, reply.pack(), self._keep(client), trace=client.trace, work=client.spent)
 
     def _score(self, task: Task) -> Result:
-        network = self._relative(task.network) if task.network else self.network
+        network = self._family_network(task.network) if task.network else self.network
         network.load(unpack(task.payload))
-        parts = [self._tensors(client, "test") for client in task.clients]
-        x, y = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
-        lost, right = outcomes(network, _channels_last(x), y, self.job.training.loss)
-        sizes = [len(y) for _, y in parts]
+        test_sets = [self._tensors(client, "test") for client in task.clients]
+        x, y = torch.cat([x for x, _ in test_sets]), torch.cat([y for _, y in test_sets])
+        losses, hits = outcomes(network, _channels_last(x), y, self.job.training.loss)
+        sizes = [len(y) for _, y in test_sets]
         scores = {
             str(client): Score(int(hit.sum()), float(loss.double().sum()), len(hit))
-            for client, loss, hit in zip(task.clients, torch.split(lost, sizes), torch.split(right, sizes), strict=True)
+            for client, loss, hit in zip(
+                task.clients, torch.split(losses, sizes), torch.split(hits, sizes), strict=True
+            )
         }
         return Result(task.index, scores=scores)
 
     def _receive(self, task: Task) -> Client:
+        """Return the client after it received the payload."""
         client = self._client(task)
         client.payload = payload = self._payload(task)
         with self._counting():
@@ -106,13 +115,14 @@ class Worker:
         return client
 
     def _train(self, client: Client) -> None:
+        """Train the client; reject weights that are not finite."""
         with self._counting():
             self.method.fit(client)
         typed = [value.state_dict() for value in client.state.values() if isinstance(value, State)]
         private = [
             weights for state in (client.state, *typed) for weights in state.values() if isinstance(weights, dict)
         ]
-        networks = (self.network, *client.relatives.values())
+        networks = (self.network, *client.family_networks.values())
         for weights in (*(network.module.state_dict() for network in networks), *private):
             for name, tensor in weights.items():
                 if isinstance(tensor, Tensor) and not finite(tensor):
@@ -122,10 +132,10 @@ class Worker:
         return self._work if self.job.counts_work else nullcontext()
 
     def _client(self, task: Task) -> Client:
-        """The client as it was when its last task was accepted, or new."""
-        if task.moment.network_seed != self._drawn:  # a new episode
-            self._drawn = task.moment.network_seed
-            self.initial = build(self.job.model, inputs_of(self.job.federation.samples), self._drawn).weights()
+        """Return the client as it was after its last accepted task, or a new one."""
+        if task.moment.network_seed != self._network_seed:  # a new episode
+            self._network_seed = task.moment.network_seed
+            self.initial = run_network(self.job, self._network_seed).weights()
         self.network.load(self.initial)
         client = Client(
             task.client,
@@ -135,12 +145,13 @@ class Worker:
             task.moment,
             task.question or ("fit" if task.kind == "preview" else task.kind),
             self.shared,
-            self._twin,
+            self._second_network,
             task.greedy,
-            self._relative,
+            self._family_network,
             self.job.model.running_statistics,
             len(self.job.federation.train[task.client]),
             self.job.measured,
+            self.job.federation.name(task.client),
         )
         stored: dict[str, Any] = unpack(task.state) if task.state else {}
         if not stored or has_objects(stored):
@@ -151,17 +162,17 @@ class Worker:
         return client
 
     def _keep(self, client: Client) -> bytes | None:
-        """What outlives the task: the client's state and the private part of its model."""
+        """Pack what outlives the task: the client's state and the private part of its model."""
         private = select(client.weights(), self.kept) if self.kept else {}
         if not private and not client.state:
             return None
         return pack({"private": private, "state": client.state})
 
     def _payload(self, task: Task) -> Payload:
-        """What the server sent, checked."""
+        """Return what the server sent, after the checks."""
         payload = Payload.unpack(task.payload)
         sent = [name for name in self.method.family(self.job.model) if name in payload.groups]
-        check(payload, self.initial, {name: self._relative(name).weights() for name in sent})
+        check(payload, self.initial, {name: self._family_network(name).weights() for name in sent})
         return payload
 
     def _test(self, client: Client) -> Score:
@@ -178,45 +189,31 @@ class Worker:
 
         return data
 
-    def _twin(self) -> Network:
-        """A second network, built when a method first needs one."""
+    def _second_network(self) -> Network:
+        """Return a second network like the run's own, built when a method first needs one."""
         if self._second is None:
-            self._second = build(self.job.model, inputs_of(self.job.federation.samples), self.job.seed)
-            self._second.module.to(self.job.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self._second = run_network(self.job, self.job.seed)
+            self._place(self._second)
         return self._second
 
-    def _relative(self, name: str) -> Network:
-        """A network of the method's family with its initial weights: built once, loaded anew."""
-        drawn, network, initial = self._relatives.get(name, (None, None, None))
-        if network is None or initial is None or drawn != self._drawn:
-            network = relative(self.job, name, self._drawn)
+    def _family_network(self, name: str) -> Network:
+        """Return a network of the method's family with its initial weights: built once per episode, then reloaded."""
+        seed, network, initial = self._family.get(name, (None, None, None))
+        if network is None or initial is None or seed != self._network_seed:
+            network = family_network(self.job, name, self._network_seed)
             initial = network.weights()
-            network.module.to(self.job.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self._relatives[name] = (self._drawn, network, initial)
+            self._place(network)
+            self._family[name] = (self._network_seed, network, initial)
         network.load(initial)
         return network
+
+    def _place(self, network: Network) -> None:
+        """Move a network to the device, in the memory format that trains fastest."""
+        network.module.to(self.job.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def _tensors(self, client: int, split: str) -> tuple[Tensor, Tensor]:
         federation = self.job.federation
         return tensors(federation.samples, getattr(federation, split)[client], self.job.device)
-
-
-def parts(job: Job, network: Network) -> tuple[frozenset[str], frozenset[str]]:
-    """The names of the tensors that travel and of those that stay with the client.
-
-    Running statistics travel with their layer, stay, or do neither and start afresh in every task.
-    """
-    shared, everything = job.method.shared(network), frozenset(network.names)
-    if job.model.running_statistics == "averaged":
-        return shared, everything - shared
-    shared = shared - network.statistics
-    kept = everything - shared
-    return shared, kept if job.model.running_statistics == "local" else kept - network.statistics
-
-
-def relative(job: Job, name: str, seed: int) -> Network:
-    """A network of the method's family with its initial weights, which are not those of one of another name."""
-    return build(job.method.family(job.model)[name], inputs_of(job.federation.samples), seed_of(seed, "family", name))
 
 
 def _channels_last(x: Tensor) -> Tensor:

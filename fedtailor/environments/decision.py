@@ -15,7 +15,7 @@ from fedtailor.environments.session import Session
 from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, Decision, Question, find
 from fedtailor.runs import Experiment, Resources, experiment
-from fedtailor.runs.running import job_of, server_of
+from fedtailor.runs.assembly import assemble, job_of
 from fedtailor.runs.settings import Evaluation
 
 Observation = np.ndarray[Any, np.dtype[np.float32]]
@@ -117,7 +117,7 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _declared(self, method: str) -> Decision:
-        declared = server_of(self.settings, job_of(self.settings, self._resources)).decisions.declared
+        declared = assemble(self.settings, job_of(self.settings, self._resources)).server().decisions.declared
         if self.decision not in declared:
             self.close()
             there = f"it decides: {', '.join(declared)}" if declared else "it decides nothing"

@@ -1,11 +1,11 @@
 """Keys of a federation: a certificate authority, the coordinator's certificate, and a key pair for every node.
 
-    keys/ca.pem          the authority; a node knows the coordinator by it
-    keys/ca.key          signs certificates; stays with whoever made it
-    keys/server.pem      the coordinator's certificate, with its key server.key
-    keys/nodes/anna/     all that the node anna needs: ca.pem, node.key, node.pub
+    keys/ca.pem          the authority's certificate; a node verifies the coordinator with it
+    keys/ca.key          the authority's key, which signs certificates; keep it where the keys were made
+    keys/server.pem      the coordinator's certificate; its key is server.key
+    keys/nodes/anna/     the files of the node anna: ca.pem, node.key, node.pub
 
-A node is known by its public key, which the coordinator registers with Flower when it starts.
+A node is identified by its public key. The coordinator registers all public keys with Flower when it starts.
 """
 
 import ipaddress
@@ -29,13 +29,13 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True)
 class ServerKeys:
-    """The folder of keys, as the coordinator uses it."""
+    """The coordinator's folder of keys; raises a `UserError` if a file is missing or there is no node."""
 
     folder: Path
 
     def __post_init__(self) -> None:
         for file in (self.authority, self.certificate, self.key):
-            _needed(file, "make the keys with 'fedtailor keys init'")
+            _require_file(file, "make the keys with 'fedtailor keys init'")
         if not self.nodes:
             raise UserError(f"{self.folder} has no nodes: add one with 'fedtailor keys add {self.folder} NAME'")
 
@@ -53,19 +53,23 @@ class ServerKeys:
 
     @property
     def nodes(self) -> dict[str, Path]:
-        """The public keys of the nodes, by name."""
+        """The files with the nodes' public keys, by name."""
         return {file.parent.name: file for file in sorted(self.folder.glob("nodes/*/node.pub"))}
+
+    def public_keys(self) -> dict[str, bytes]:
+        """Read the nodes' public keys, by name, in the form that Flower registers."""
+        return {name: _public_key(file) for name, file in self.nodes.items()}
 
 
 @dataclass(frozen=True)
 class NodeKeys:
-    """The folder of one node."""
+    """A node's folder of keys; raises a `UserError` if a file is missing."""
 
     folder: Path
 
     def __post_init__(self) -> None:
         for file in (self.authority, self.key):
-            _needed(file, "copy the node's folder from where the keys were made, keys/nodes/NAME")
+            _require_file(file, "copy the node's folder from where the keys were made, keys/nodes/NAME")
 
     @property
     def authority(self) -> Path:
@@ -77,47 +81,49 @@ class NodeKeys:
 
 
 def init(folder: Path, hosts: Sequence[str], nodes: Sequence[str]) -> list[Path]:
-    """Make the authority, the coordinator's certificate for these host names or addresses, and the nodes' keys."""
+    """Create an authority, the coordinator's certificate and the nodes' keys.
+
+    Parameters
+    ----------
+    folder : Path
+        Where to write; it must not hold keys.
+    hosts : sequence of str
+        The host names and addresses that the coordinator's certificate is for.
+    nodes : sequence of str
+        The names of the nodes.
+
+    Returns
+    -------
+    list of Path
+        The files of authority and coordinator, and each node's folder.
+    """
     if (folder / "ca.key").exists() or (folder / "ca.pem").exists():
-        raise UserError(f"{folder} holds keys already: add nodes with 'fedtailor keys add', or name another folder")
+        raise UserError(f"{folder} already holds keys: add nodes with 'fedtailor keys add', or name another folder")
     _check_names(nodes)
-    names = _alternatives(hosts)
+    names = _alternative_names(hosts)
     folder.mkdir(parents=True, exist_ok=True)
-    authority = ec.generate_private_key(ec.SECP384R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedTailor federation")])
-    root = (
-        _certificate(name, name, authority.public_key(), AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False)
-        .sign(authority, hashes.SHA384())
-    )
-    server = ec.generate_private_key(ec.SECP384R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0] if hosts else "localhost")])
-    certificate = (
-        _certificate(subject, name, server.public_key(), SERVER_DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
-        .sign(authority, hashes.SHA384())
-    )
+    authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    issuer, subject = _common_name("FedTailor federation"), _common_name(hosts[0] if hosts else "localhost")
     pem = serialization.Encoding.PEM
     written = [
         _write(folder / "ca.key", _private(authority), secret=True),
-        _write(folder / "ca.pem", root.public_bytes(pem)),
+        _write(folder / "ca.pem", _authority_certificate(issuer, authority).public_bytes(pem)),
         _write(folder / "server.key", _private(server), secret=True),
-        _write(folder / "server.pem", certificate.public_bytes(pem)),
+        _write(
+            folder / "server.pem",
+            _server_certificate(subject, names, server.public_key(), issuer, authority).public_bytes(pem),
+        ),
     ]
     return [*written, *(add(folder, node) for node in nodes)]
 
 
 def add(folder: Path, node: str) -> Path:
-    """Make the keys of another node; its folder."""
+    """Create the keys of another node and return its folder."""
     _check_names([node])
-    _needed(folder / "ca.pem", "make the keys with 'fedtailor keys init'")
+    _require_file(folder / "ca.pem", "make the keys with 'fedtailor keys init'")
     place = folder / "nodes" / node
     if place.exists():
-        raise UserError(f"{place} exists: a node's keys are made once; remove the folder to make others")
+        raise UserError(f"{place} exists: to make new keys for this node, remove the folder first")
     place.mkdir(parents=True)
     key = ec.generate_private_key(ec.SECP384R1())
     _write(place / "ca.pem", (folder / "ca.pem").read_bytes())
@@ -127,17 +133,47 @@ def add(folder: Path, node: str) -> Path:
     return place
 
 
-def public_key(file: Path) -> bytes:
-    """A node's public key as Flower registers it."""
+def _public_key(file: Path) -> bytes:
+    """Read a node's public key in the form that Flower registers."""
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
     try:
         key = serialization.load_ssh_public_key(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise UserError(f"{file} is not a public key ({error}): make the node's keys again") from None
+        raise UserError(f"{file} is not a public key ({error}): create the node's keys again") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise UserError(f"{file} is not a key of an elliptic curve: make it with 'fedtailor keys add'")
+        raise UserError(f"{file} is not an elliptic-curve key: make it with 'fedtailor keys add'")
     return public_key_to_bytes(key)
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _authority_certificate(name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    return (
+        _certificate(name, name, key.public_key(), AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA384())
+    )
+
+
+def _server_certificate(
+    subject: x509.Name,
+    names: list[x509.GeneralName],
+    key: ec.EllipticCurvePublicKey,
+    issuer: x509.Name,
+    authority: ec.EllipticCurvePrivateKey,
+) -> x509.Certificate:
+    return (
+        _certificate(subject, issuer, key, SERVER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
+        .sign(authority, hashes.SHA384())
+    )
 
 
 def _certificate(
@@ -155,8 +191,8 @@ def _certificate(
     )
 
 
-def _alternatives(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    """The names the certificate is for; the loopback is always one, for Flower's own connections."""
+def _alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
+    """Return the names that the certificate is for; the loopback is always one, for Flower's own connections."""
     names: list[x509.GeneralName] = []
     for host in dict.fromkeys([*hosts, "localhost", "127.0.0.1"]):
         try:
@@ -180,7 +216,7 @@ def _write(file: Path, data: bytes, secret: bool = False) -> Path:
     return file
 
 
-def _needed(file: Path, hint: str) -> None:
+def _require_file(file: Path, hint: str) -> None:
     if not file.is_file():
         raise UserError(f"{file} does not exist: {hint}")
 
@@ -188,4 +224,4 @@ def _needed(file: Path, hint: str) -> None:
 def _check_names(nodes: Sequence[str]) -> None:
     for node in nodes:
         if not NAME.fullmatch(node):
-            raise UserError(f"{node!r} is no name for a node: use letters, digits, dots, dashes, at most 64")
+            raise UserError(f"{node!r} is not a name for a node: use at most 64 letters, digits, dots and dashes")

@@ -1,4 +1,4 @@
-"""Flower's programs: where they are, in which environment they run, how they are started and ended."""
+"""Flower's programs: their version and environment, and how to start and end them."""
 
 import ctypes
 import os
@@ -15,11 +15,11 @@ from fedtailor.errors import UserError
 
 VERSION = "1.41.0"
 _LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None
-GRACE = 5.0  # seconds a program gets to end by itself
+STOP_TIMEOUT = 5.0  # seconds that a program has to end after a signal
 
 
 def require() -> None:
-    """Refuse to go on without Flower."""
+    """Raise a `UserError` unless the right version of Flower is installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -31,7 +31,10 @@ def require() -> None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """No telemetry, no look for updates, no installing of packages; Flower's own files in ``home``."""
+    """Return the environment of Flower's programs.
+
+    Telemetry, the check for updates and the installation of packages are off; Flower keeps its files in ``home``.
+    """
     return {
         **os.environ,
         "FLWR_HOME": str(home),
@@ -46,7 +49,17 @@ def environment(home: Path) -> dict[str, str]:
 
 
 class Program:
-    """A running program whose output goes to a file; it ends with its whole process group."""
+    """A running program; it ends with this process, and `stop` ends its whole process group.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The program and its arguments.
+    home : Path
+        The folder for Flower's own files.
+    log : Path
+        The file that output and errors are appended to.
+    """
 
     def __init__(self, command: Sequence[str], home: Path, log: Path):
         self.name, self.log = command[0], log
@@ -63,43 +76,50 @@ class Program:
 
     @property
     def ended(self) -> bool:
+        """Whether the program has ended."""
         return self.process.poll() is not None
 
     def stop(self) -> None:
-        """End it and what it has started."""
+        """End the program and everything it started."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
             with suppress(subprocess.TimeoutExpired):
-                self.process.wait(GRACE)
+                self.process.wait(STOP_TIMEOUT)
 
-    def said(self, lines: int = 8) -> str:
-        """The last lines of its output."""
+    def last_lines(self, lines: int = 8) -> str:
+        """Return the last lines of the program's output."""
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return "\n".join(text.strip().splitlines()[-lines:])
 
 
 def _end_with_parent() -> None:
-    """In the new process: end when the one that started it is gone, even by SIGKILL (PR_SET_PDEATHSIG)."""
+    """Runs in the new process: end when the parent ends, even by SIGKILL (PR_SET_PDEATHSIG)."""
     if _LIBRARY is not None:
         _LIBRARY.prctl(1, signal.SIGTERM)
 
 
 def free_port() -> int:
+    """Return a port of the loopback that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
 
 
+def answers(port: int) -> bool:
+    """Return whether a program accepts connections on this port of the loopback."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    except OSError:
+        return False
+
+
 def wait_for_port(port: int, program: Program, seconds: float = 60.0) -> None:
-    """Until the program answers on this port of the loopback."""
+    """Wait until the program accepts connections on this port of the loopback; raise a `UserError` if it does not."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if program.ended:
-            break
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+    while time.monotonic() < end and not program.ended:
+        if answers(port):
             return
-        except OSError:
-            time.sleep(0.1)
-    raise UserError(f"{program.name} did not start: {program.said(3)}")
+        time.sleep(0.1)
+    raise UserError(f"{program.name} did not start: {program.last_lines(3)}")

@@ -1,19 +1,12 @@
 """The local training loop and evaluation."""
 
-from fedtailor.learning.loop import (
-    Batch,
-    FeatureCache,
-    Objective,
-    Score,
-    Trace,
-    descend,
-    evaluate,
-    features,
-    outcomes,
-    train,
-)
+from fedtailor.learning.evaluation import Score, evaluate, outcomes
+from fedtailor.learning.features import FeatureCache, features
+from fedtailor.learning.loop import Trace, train
 from fedtailor.learning.optimisers import optimiser, reach
+from fedtailor.learning.options import Objective, TrainOptions, keywords_of
 from fedtailor.learning.settings import TrainingSettings
+from fedtailor.learning.steps import Batch, descend
 
 __all__ = [
     "Batch",
@@ -21,10 +14,12 @@ __all__ = [
     "Objective",
     "Score",
     "Trace",
+    "TrainOptions",
     "TrainingSettings",
     "descend",
     "evaluate",
     "features",
+    "keywords_of",
     "optimiser",
     "outcomes",
     "reach",

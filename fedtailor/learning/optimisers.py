@@ -25,7 +25,7 @@ def optimiser(settings: TrainingSettings, parameters: Sequence[Tensor], lr: floa
 
 
 def reach(settings: TrainingSettings, steps: int, pull: float = 0.0) -> float:
-    """How far so many steps of SGD go along a constant gradient, in learning rates.
+    """How far ``steps`` steps of SGD move along a constant gradient, in learning rates.
 
     It is the sum of the factors with which the gradients of the steps enter the whole move: the number of steps
     for plain SGD, more with momentum, less with a pull towards the start (learning rate times strength).

@@ -1,1 +1,1 @@
-"""Bytes: trees of tensors, payloads, frames. The modules are imported by name, since frames need no torch."""
+"""Bytes: trees of tensors, payloads, frames. Import the modules by name, since `frames` needs no torch."""

@@ -1,6 +1,7 @@
-"""Messages as bytes: a JSON header and byte strings. No torch, so that small programs start at once.
+"""Messages as bytes: a JSON header and byte strings. This module imports no torch, so small programs start fast.
 
-Nothing is pickled. What arrives may come from anyone: bytes that are no message are a ValueError.
+A frame is the length of the header (8 bytes), the header with the sizes of the byte strings, and the byte strings.
+Nothing is pickled. Messages may come from anyone, so bytes that are not a message raise a ValueError.
 """
 
 import json
@@ -8,29 +9,29 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-Message = tuple[dict[str, Any], list[bytes]]  # a header for JSON, and the byte strings it counts
+Message = tuple[dict[str, Any], list[bytes]]  # the header, which JSON can hold, and the byte strings
 
-LARGEST = 2**31  # bytes of a message
+MAX_BYTES = 2**31  # of a header or of one byte string
 
 
 class Closed(Exception):
-    """The other side is gone."""
+    """The other side has closed the connection."""
 
 
 def encode(header: dict[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
-    """A message as one byte string."""
+    """Encode a message as one byte string."""
     return b"".join([_head(header, blobs), *blobs])
 
 
 def decode(data: bytes) -> Message:
-    """A message from the bytes of ``encode``."""
+    """Decode the bytes of `encode`; raise a ValueError for other bytes."""
     at = 8 + int.from_bytes(data[:8], "big")
     if at > len(data):
-        raise ValueError("the header is cut off")
+        raise ValueError("the header is incomplete")
     header = json.loads(data[8:at])
     sizes = _sizes(header)
     if at + sum(sizes) != len(data):
-        raise ValueError(f"{len(data)} bytes where {at + sum(sizes)} were announced")
+        raise ValueError(f"{len(data)} bytes where the header announces {at + sum(sizes)}")
     blobs = []
     for size in sizes:
         blobs.append(data[at : at + size])
@@ -39,6 +40,7 @@ def decode(data: bytes) -> Message:
 
 
 def send(connection: socket.socket, header: dict[str, Any], blobs: Sequence[bytes] = ()) -> None:
+    """Send a message over a socket; raise `Closed` if the other side is gone."""
     try:
         connection.sendall(_head(header, blobs))
         for blob in blobs:
@@ -48,6 +50,7 @@ def send(connection: socket.socket, header: dict[str, Any], blobs: Sequence[byte
 
 
 def receive(connection: socket.socket) -> Message:
+    """Receive a message from a socket; raise `Closed` if the other side is gone, a ValueError for a wrong message."""
     header = json.loads(_exactly(connection, int.from_bytes(_exactly(connection, 8), "big")))
     return header, [_exactly(connection, size) for size in _sizes(header)]
 
@@ -59,14 +62,14 @@ def _head(header: dict[str, Any], blobs: Sequence[bytes]) -> bytes:
 
 def _sizes(header: Any) -> list[int]:
     sizes = header.pop("sizes", None) if isinstance(header, dict) else None
-    if not isinstance(sizes, list) or not all(type(size) is int and 0 <= size <= LARGEST for size in sizes):
-        raise ValueError("the header does not say how many bytes follow")
+    if not isinstance(sizes, list) or not all(type(size) is int and 0 <= size <= MAX_BYTES for size in sizes):
+        raise ValueError("the header does not give the sizes of the byte strings")
     return sizes
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
-    if size > LARGEST:
-        raise ValueError(f"a message of {size} bytes is announced; the limit is {LARGEST}")
+    if size > MAX_BYTES:
+        raise ValueError(f"the message announces {size} bytes; the limit is {MAX_BYTES}")
     data = bytearray(size)
     view = memoryview(data)
     while len(view):

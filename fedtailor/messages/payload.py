@@ -1,4 +1,4 @@
-"""What travels between server and clients: one type for every engine."""
+"""Payloads: what server and clients send each other. All engines use this one type."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,12 +13,29 @@ Number = int | float
 
 
 class Rejected(Exception):
-    """A payload that must not be used, and why."""
+    """A payload cannot be used; the message says why."""
 
 
 @dataclass
 class Payload:
-    """Named groups of named tensors (``model``, ``peer/7``), numbers, and a small typed config."""
+    """Named groups of named tensors (``model``, ``peer/7``), named numbers, and a small config.
+
+    Parameters
+    ----------
+    groups : dict
+        Tensors by group and name. The group ``model``, and groups that begin with ``model/``, hold tensors of the
+        run's network.
+    numbers : dict
+        Numbers or lists of numbers by name.
+    config : dict
+        Settings such as a batch size or the name of a network.
+
+    Examples
+    --------
+    >>> sent = Payload({"model": {"bias": torch.zeros(2)}}, {"samples": 40})
+    >>> Payload.unpack(sent.pack()).number("samples")
+    40
+    """
 
     groups: dict[str, Weights] = field(default_factory=dict)
     numbers: dict[str, Number | list[Number]] = field(default_factory=dict)
@@ -28,7 +45,7 @@ class Payload:
         return self.groups[group]
 
     def number(self, name: str) -> float:
-        """One number that must be there."""
+        """Return one number; raise `Rejected` if it is missing or a list."""
         if name not in self.numbers:
             raise Rejected(f"the number {name} is missing")
         value = self.numbers[name]
@@ -37,7 +54,7 @@ class Payload:
         return value
 
     def several(self, name: str) -> list[Number]:
-        """A list of numbers that must be there."""
+        """Return a list of numbers; raise `Rejected` if it is missing or a single number."""
         value = self.numbers.get(name)
         if not isinstance(value, list):
             raise Rejected(f"{name} is {'one number' if name in self.numbers else 'missing'}, expected a list")
@@ -45,17 +62,18 @@ class Payload:
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the wire: tensors, 8 for each number, the text of the config."""
+        """The size in bytes: tensors, 8 for each number, the text of the config."""
         numbers = sum(len(v) if isinstance(v, list) else 1 for v in self.numbers.values())
         config = sum(len(str(key)) + len(str(value)) for key, value in self.config.items())
         return sum(nbytes(group) for group in self.groups.values()) + 8 * numbers + config
 
     def pack(self) -> bytes:
+        """Encode the payload."""
         return pack({"groups": self.groups, "numbers": self.numbers, "config": self.config})
 
     @classmethod
     def unpack(cls, data: bytes) -> "Payload":
-        """The payload of these bytes, which may come from anyone."""
+        """Decode a payload; the bytes may come from anyone, so wrong ones raise `Rejected`."""
         try:
             tree = unpack(data)
         except ValueError as error:
@@ -68,14 +86,25 @@ class Payload:
 def check(
     payload: Payload, like: Mapping[str, Tensor], family: Mapping[str, Mapping[str, Tensor]] | None = None
 ) -> None:
-    """Refuse what is not finite, and a group ``model`` or ``model/...`` that does not fit the network's tensors.
+    """Check a payload before anyone uses it.
 
-    The same for groups with a name of the ``family``, the method's other networks. Called at the border, before
-    anyone uses the payload.
+    Parameters
+    ----------
+    payload : Payload
+        What arrived.
+    like : mapping of str to Tensor
+        The tensors of the run's network; groups ``model`` and ``model/...`` must fit them.
+    family : mapping or None
+        The tensors of the method's other networks, by name; groups with such a name must fit them.
+
+    Raises
+    ------
+    Rejected
+        If a tensor does not fit or a value is not finite.
     """
     known = {**(family or {}), "model": like}
     if not all(isinstance(part, dict) for part in (payload.groups, payload.numbers, payload.config)):
-        raise Rejected("a payload holds groups, numbers and a config, each with names")
+        raise Rejected("a payload consists of groups, numbers and a config, each with names")
     for group, tensors in payload.groups.items():
         if not isinstance(tensors, dict):
             raise Rejected(f"{group} is not a group of named tensors")
@@ -95,6 +124,6 @@ def check(
 
 def _check_fits(where: str, tensor: Tensor, like: Tensor | None) -> None:
     if like is None:
-        raise Rejected(f"{where} is no tensor of this network")
+        raise Rejected(f"{where} is not a tensor of this network")
     if tensor.shape != like.shape or tensor.dtype != like.dtype:
         raise Rejected(f"{where} is {tensor.dtype} {tuple(tensor.shape)}, expected {like.dtype} {tuple(like.shape)}")

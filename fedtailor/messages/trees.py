@@ -1,7 +1,7 @@
-"""Trees of tensors, numbers and strings as bytes, and back: the one format of states, payloads and files.
+"""Trees of tensors, numbers and strings as bytes, and back: the format of states, payloads and policies.
 
-The bytes are a safetensors file: the tensors under running numbers, the tree as JSON in its metadata.
-Nothing is ever pickled, and unpacking runs no code. Numbers and tensors come back with the same bits.
+The bytes are a safetensors file: the tensors are numbered, the tree is JSON in the file's metadata. Nothing is
+pickled, and unpacking runs no code. Numbers and tensors keep their bits.
 """
 
 import json
@@ -24,27 +24,33 @@ _DTYPES = frozenset(
 
 @dataclass(frozen=True)
 class Stored:
-    """The state of an object with ``state_dict()/load_state_dict()``, waiting for its object."""
+    """The unpacked state of an object with ``state_dict()/load_state_dict()``; `restore` loads it into the object."""
 
     state: Any
 
 
 def pack(tree: Any) -> bytes:
-    """The bytes of a tree of dicts, lists, tensors, numbers, strings, None and stateful objects."""
+    """Encode a tree of dicts, lists, tensors, numbers, strings, None and objects with a ``state_dict``.
+
+    Examples
+    --------
+    >>> unpack(pack({"round": 3, "losses": (0.5, 0.25)}))
+    {'round': 3, 'losses': [0.5, 0.25]}
+    """
     tensors: dict[str, torch.Tensor] = {}
     outline = json.dumps(_encode(tree, tensors, "state"), separators=(",", ":"))
     return safetensors.torch.save(tensors, metadata={"tree": outline})
 
 
 def unpack(data: bytes) -> Any:
-    """The tree that ``pack`` was given; tuples come back as lists, stateful objects as `Stored`.
+    """Decode the bytes of `pack`; raise a ValueError for other bytes.
 
-    Bytes that ``pack`` did not make are a ValueError.
+    Tuples become lists, and objects become `Stored`.
     """
     try:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         outline = json.loads(header["__metadata__"]["tree"])
-        # clone: a tensor of torch's own allocation is aligned, so that kernels take the same path everywhere
+        # clone: torch aligns its own allocations, so kernels take the same path everywhere
         tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
         return _decode(outline, tensors)
     except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
@@ -52,17 +58,17 @@ def unpack(data: bytes) -> Any:
 
 
 def digest(data: bytes) -> str:
-    """A short name for these bytes: equal names mean equal contents."""
+    """Return a digest of 32 hexadecimal digits; equal digests mean equal bytes."""
     return blake2b(data, digest_size=16).hexdigest()
 
 
 def restore(fresh: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-    """The stored state, with the objects that ``start_server``/``start_client`` built loaded from it."""
-    return {key: _revive(fresh.get(key), value, key) for key, value in stored.items()}
+    """Return the ``stored`` state, with each `Stored` loaded into the object of the same place in ``fresh``."""
+    return {key: _restore(fresh.get(key), value, key) for key, value in stored.items()}
 
 
 def has_objects(tree: Any) -> bool:
-    """Whether an unpacked tree waits for objects to be built."""
+    """Return whether an unpacked tree contains the state of objects."""
     if isinstance(tree, dict):
         return any(has_objects(value) for value in tree.values())
     if isinstance(tree, list):
@@ -71,7 +77,7 @@ def has_objects(tree: Any) -> bool:
 
 
 def plain(tree: Any) -> Any:
-    """An unpacked tree to look at: the state of an object stands in its place."""
+    """Return an unpacked tree for display, with each `Stored` replaced by its state."""
     if isinstance(tree, dict):
         return {key: plain(value) for key, value in tree.items()}
     if isinstance(tree, list):
@@ -85,9 +91,9 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str) -> Any:
     if isinstance(value, torch.Tensor):
         name = str(len(tensors))
         if value.layout != torch.strided or value.dtype not in _DTYPES:
-            raise TypeError(f"{where} holds a tensor of {value.dtype}, {value.layout}, which the format does not know")
+            raise TypeError(f"{where} holds a tensor of {value.dtype}, {value.layout}, which cannot be stored")
         tensor = value.detach().cpu()
-        # one storage per tensor: the file format knows no views
+        # one storage per tensor: the file format has no views
         tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
         return {"$tensor": name}
     if isinstance(value, list | tuple):
@@ -123,17 +129,17 @@ def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     return {key: _decode(item, tensors) for key, item in value.items()}
 
 
-def _revive(fresh: Any, stored: Any, where: str) -> Any:
+def _restore(fresh: Any, stored: Any, where: str) -> Any:
     if isinstance(stored, Stored):
         if not hasattr(fresh, "load_state_dict"):
-            raise TypeError(f"state[{where!r}] was an object that start_server or start_client did not build")
+            raise TypeError(f"state[{where!r}] was an object, but start_server or start_client did not build one")
         fresh.load_state_dict(stored.state)
         return fresh
     if isinstance(stored, dict) and has_objects(stored):
         built = fresh if isinstance(fresh, dict) else {}
-        return {key: _revive(built.get(key), value, f"{where}.{key}") for key, value in stored.items()}
+        return {key: _restore(built.get(key), value, f"{where}.{key}") for key, value in stored.items()}
     if isinstance(stored, list) and has_objects(stored):
         built_list = [*fresh[: len(stored)]] if isinstance(fresh, list | tuple) else []
         built_list += [None] * (len(stored) - len(built_list))
-        return [_revive(f, s, f"{where}[{i}]") for i, (f, s) in enumerate(zip(built_list, stored, strict=True))]
+        return [_restore(f, s, f"{where}[{i}]") for i, (f, s) in enumerate(zip(built_list, stored, strict=True))]
     return stored

@@ -1,4 +1,4 @@
-"""Who gets how much of the work of a round, so that nobody waits for long."""
+"""How the work of a round is divided among clients, so that the waiting time is short."""
 
 from collections.abc import Sequence
 from math import ceil, floor
@@ -27,9 +27,9 @@ def divide(shares: Sequence[float], total: int) -> list[int]:
 def best_sizes(times: Sequence[float], ratios: Sequence[float]) -> list[int]:
     """The size of each client for which the slowest takes the least multiple of the fastest's time.
 
-    A client's time with a size is its own times the size's ratio. The search is exact: whatever the shortest time is
-    to be, everybody takes the smallest size that is not below it. Of equally good choices the one with the largest
-    models.
+    A client's time with a size is its own time multiplied by the size's ratio. The search is exact: for every
+    possible shortest time, each client takes the smallest size that is not faster. Of equally good choices it takes
+    the one with the largest models.
     """
     order = sorted(range(len(ratios)), key=ratios.__getitem__)
     best, found = float("inf"), [order[-1]] * len(times)
@@ -73,9 +73,9 @@ def best_epochs(times: Sequence[float], total: int) -> list[int]:
 
 
 def even_shares(times: Sequence[float], total: int) -> list[float]:
-    """The shares of the rest (see `divide`) with which everybody would take equally long, if epochs could be cut.
+    """The shares of the rest (see `divide`) with which all clients would take equally long, if epochs could be cut.
 
-    Who would need less than one epoch for that has next to no share, and the others wait for it.
+    A client that would need less than one epoch has a very small share, and the others wait for it.
     """
     slow: set[int] = set()
     while True:

@@ -21,32 +21,15 @@ class APFL(Method):
     """
 
     name: ClassVar = "apfl"
-    card: ClassVar = Card(
-        paper="Deng et al., Adaptive Personalized Federated Learning, arXiv 2003.13461",
-        year=2020,
-        exchanged="the model down, the model up",
-        client_state="its local model v_i and its share alpha_i",
-        cost="twice that of FedAvg",
-        limits=(
-            "adapt = never and alpha_0 = 1: Local-only",
-            "adapt = never and alpha_0 = 0: FedAvg",
-        ),
-        deviations=(
-            "the mean is weighted by data size, as in the other methods; the paper's is plain",
-            "alpha_0 = 1 as in pFedRLLA's comparison; the paper compares several",
-            "momentum, where the run has it, is kept for w_i and v_i apart; the paper has plain SGD",
-            "the running statistics of vbar begin a round as the same mix and are its own from there on",
-        ),
-    )
 
     # Deviation: 1 is pFedRLLA's; the paper compares several.
     alpha_0: float = Field(1.0, ge=0, le=1, description="first share of the local model in the mix")
-    adapt: Literal["step", "round", "never"] = Field(
+    alpha_updates: Literal["step", "round", "never"] = Field(
         "step", description="when alpha is moved: by every mini-batch, by the first of a round, or never"
     )
 
     def inert(self) -> str | None:
-        if self.adapt == "never" and self.alpha_0 in (0, 1):
+        if self.alpha_updates == "never" and self.alpha_0 in (0, 1):
             return f"alpha stays {self.alpha_0:g}: this is {'Local-only' if self.alpha_0 else 'FedAvg'}"
         return None
 
@@ -58,7 +41,7 @@ class APFL(Method):
         client.state["alpha"] = self.alpha_0
 
     def fit(self, client: Client) -> None:
-        both = _Both(client, self.adapt)
+        both = _Both(client, self.alpha_updates)
         client.train(step=both.step)
         w_i = client.weights()
         client.load({**client.state["v"], **both.statistics})
@@ -75,8 +58,8 @@ class APFL(Method):
 class _Both:
     """The training of w_i, which is in the network, and beside it that of v and alpha."""
 
-    def __init__(self, client: Client, adapt: str):
-        self.client, self.adapt = client, adapt
+    def __init__(self, client: Client, updates: str):
+        self.client, self.updates = client, updates
         self.alpha: float = client.state["alpha"]
         self.local: Weights = {}  # v
         mixed = mean([client.state["v"], client.received], [self.alpha, 1 - self.alpha])
@@ -95,10 +78,29 @@ class _Both:
         mixed = torch._foreach_add(torch._foreach_mul(v, alpha), w, alpha=1 - alpha)
         loss, slopes = batch.gradient(at={**dict(zip(self.local, mixed, strict=True)), **self.statistics})
         _, gradients = batch.gradient()
-        if self.adapt == "step" or (self.adapt == "round" and begins):
+        if self.updates == "step" or (self.updates == "round" and begins):
             gaps = torch._foreach_mul(torch._foreach_sub(v, w), slopes)
             slope = sum(float(gap.sum()) for gap in gaps)  # <v - w_i, g(vbar)>
             self.alpha = min(1.0, max(0.0, alpha - self.client.lr * slope))
         batch.apply(gradients)
         self.optimiser.step(list(torch._foreach_mul(slopes, alpha)))
         return loss
+
+
+APFL.card = Card(
+    paper="Deng et al., Adaptive Personalized Federated Learning, arXiv 2003.13461",
+    year=2020,
+    exchanged="the model down, the model up",
+    client_state="its local model v_i and its share alpha_i",
+    cost="twice that of FedAvg",
+    limits=(
+        "alpha_updates = never and alpha_0 = 1: Local-only",
+        "alpha_updates = never and alpha_0 = 0: FedAvg",
+    ),
+    deviations=(
+        "the mean is weighted by data size, as in the other methods; the paper's is plain",
+        "alpha_0 = 1 as in pFedRLLA's comparison; the paper compares several",
+        "momentum, where the run has it, is kept for w_i and v_i apart; the paper has plain SGD",
+        "the running statistics of vbar begin a round as the same mix and are its own from there on",
+    ),
+)

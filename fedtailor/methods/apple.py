@@ -1,6 +1,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 from fedtailor.learning import Batch
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.parties import Client, Replies, Server
+from fedtailor.models import Network
+from fedtailor.parties import Client, Range, Replies, Schema, Server, State
 from fedtailor.weights import Weights, select
 
 
@@ -25,24 +27,6 @@ class APPLE(Method):
     """
 
     name: ClassVar = "apple"
-    card: ClassVar = Card(
-        paper="Luo and Wu, Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI",
-        year=2022,
-        exchanged="the core models of all other clients, or of M of them, down; one core model up",
-        client_state="its core model and relation vector; with M also the core models it has downloaded, in the end "
-        "those of all clients",
-        server_state="every client's core model, stored by row; in memory those that are sent, in the end all",
-        cost="that of FedAvg and in every step |clients| additions and inner products of whole models",
-        limits=("p_i on itself and relation_lr = 0: Local-only", "relation_lr = 0: mixed by data size for ever"),
-        deviations=(
-            "a client that has never trained has the initial model as its core model",
-            "running statistics are the client's own: a mixture with negative p would not be a variance",
-            "with M the core models downloaded longest ago are downloaded next, in random order at first",
-            "the optimiser's momentum and weight decay act on the core model, p_i follows plain SGD",
-        ),
-        only_sums=False,
-        shows_peers=True,
-    )
 
     mu: float = Field(0.1, ge=0, le=1000, description="strength of the pull of p_i to the data shares p0")
     L: float = Field(0.2, gt=0, le=1, description="share of the rounds after which that pull is gone")
@@ -64,35 +48,43 @@ class APPLE(Method):
             for i, peers in chosen.items()
         }
 
+    def start_client(self, client: Client) -> None:
+        client.state["relations"] = Relations()
+
     def receive(self, client: Client, payload: Payload) -> None:
-        state = client.state
+        known: Relations = client.state["relations"]
         sizes = torch.tensor(payload.several("sizes"), dtype=torch.float32)
         initial = select(client.weights(), client.shared)
-        if "core" not in state:
-            state["core"], state["relation"] = initial, self._first_relation(client, sizes / sizes.sum())
+        if known.relation is None:
+            known.core, known.relation = initial, self._first_relation(client, sizes / sizes.sum())
         downloaded = {int(group.removeprefix("peer/")): model for group, model in payload.groups.items()}
-        state["peers"] = {**state.get("peers", {}), **downloaded}
-        state["now"] = {"initial": initial, "shares": sizes / sizes.sum(), "downloaded": list(downloaded)}
-        client.load(state["core"])
-        state["now"]["mixture"] = mixture = _Mixture(client)  # for this task: `upload` takes it out again
-        client.load(mixture.personal)
+        known.peers |= downloaded
+        known.downloaded = list(downloaded)
+        client.load(known.core)
+        known.mixture = _Mixture(client, known, initial, sizes / sizes.sum())
+        client.load(known.mixture.personal)
 
     def fit(self, client: Client) -> None:
-        mixture: _Mixture = client.state["now"]["mixture"]
+        known: Relations = client.state["relations"]
+        mixture = known.mixture
+        assert mixture is not None
         pull = self.mu * self._lambda(client)
-        client.load(client.state["core"])
+        client.load(known.core)
         with mixture.training():
             client.train(step=lambda batch: mixture.step(batch, self.relation_lr, pull))
-            client.state["core"] = select(client.weights(), client.shared)
-        client.state["relation"] = mixture.relation.cpu()
+            known.core = select(client.weights(), client.shared)
+        known.relation = mixture.relation.cpu()
         client.load(mixture.personal)
         if self.M is None:
-            del client.state["peers"]
+            known.peers = {}
 
     def upload(self, client: Client) -> Payload:
-        now = client.state.pop("now")
-        numbers = {"samples": client.samples, "peers": now["downloaded"]}
-        return Payload({"model": client.state["core"]}, numbers)
+        known: Relations = client.state["relations"]
+        downloaded, known.downloaded, known.mixture = known.downloaded, [], None
+        return Payload({"model": known.core}, {"samples": client.samples, "peers": [*downloaded]})
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return super().reply_schema(network, shared).extended(numbers={"peers": Range(0, whole=True, several=True)})
 
     def finish(self, server: Server, replies: Replies) -> None:
         for i, reply in replies.items():
@@ -123,6 +115,18 @@ class APPLE(Method):
         return 1 - done if self.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
 
 
+@dataclass
+class Relations(State):
+    """What a client knows of the others; empty before its first round."""
+
+    core: Weights = field(default_factory=dict)  # w_i
+    relation: Tensor | None = None  # p_i  (clients,)
+    peers: dict[int, Weights] = field(default_factory=dict)  # the core models it has downloaded
+    # of the present task: `upload` takes both out again
+    downloaded: list[int] = field(default_factory=list)
+    mixture: "_Mixture | None" = None
+
+
 class _Mixture:
     """The personal model sum_j p_j w_j, and the steps of p and the own core model.
 
@@ -130,23 +134,23 @@ class _Mixture:
     of a matrix and a vector each.
     """
 
-    def __init__(self, client: Client):
-        state, now = client.state, client.state["now"]
+    def __init__(self, client: Client, known: Relations, initial: Weights, shares: Tensor):
+        assert known.relation is not None
         self._parameters = {n: p for n, p in client.network.parameters().items() if p.requires_grad}
         trained = {name: parameter.detach() for name, parameter in self._parameters.items()}
         device = next(iter(trained.values())).device
-        self.relation: Tensor = state["relation"].to(device)  # p  (clients,)
-        self.shares: Tensor = now["shares"].to(device)  # p0  (clients,)
+        self.relation = known.relation.to(device)  # p  (clients,)
+        self.shares = shares.to(device)  # p0  (clients,)
         self.own = client.id
-        known = sorted(state["peers"])
-        models = [state["core"], *(state["peers"][j] for j in known)]
+        peers = sorted(known.peers)
+        models = [known.core, *(known.peers[j] for j in peers)]
         if len(models) < len(self.relation):
             # Deviation: whose core model is not known yet has the initial one, the last row.
-            models.append(now["initial"])
+            models.append(initial)
         size = sum(p.numel() for p in trained.values())
         self.models = torch.empty(len(models), size, device=device)  # (models, parameters)
         self.rows = torch.full((len(self.relation),), len(models) - 1, device=device)  # of a client  (clients,)
-        self.rows[[self.own, *known]] = torch.arange(1 + len(known), device=device)
+        self.rows[[self.own, *peers]] = torch.arange(1 + len(peers), device=device)
         for row, model in zip(self.models, models, strict=True):
             for name, piece in _pieces(row, trained).items():
                 piece.copy_(model[name])
@@ -191,3 +195,23 @@ def _pieces(flat: Tensor, like: Weights) -> Weights:
         name: part.as_strided(tensor.shape, tensor.stride(), part.storage_offset())
         for (name, tensor), part in zip(like.items(), parts, strict=True)
     }
+
+
+APPLE.card = Card(
+    paper="Luo and Wu, Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI",
+    year=2022,
+    exchanged="the core models of all other clients, or of M of them, down; one core model up",
+    client_state="its core model and relation vector; with M also the core models it has downloaded, in the end "
+    "those of all clients",
+    server_state="every client's core model, stored by row; in memory those that are sent, in the end all",
+    cost="that of FedAvg and in every step |clients| additions and inner products of whole models",
+    limits=("p_i on itself and relation_lr = 0: Local-only", "relation_lr = 0: mixed by data size for ever"),
+    deviations=(
+        "a client that has never trained has the initial model as its core model",
+        "running statistics are the client's own: a mixture with negative p would not be a variance",
+        "with M the core models downloaded longest ago are downloaded next, in random order at first",
+        "the optimiser's momentum and weight decay act on the core model, p_i follows plain SGD",
+    ),
+    only_sums=False,
+    shows_peers=True,
+)

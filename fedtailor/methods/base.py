@@ -15,8 +15,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedtailor.learning import TrainingSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.models import ModelSettings, Network, Part
-from fedtailor.parties import AgentTables, Client, Decision, Decisions, Replies, Server, Steps
-from fedtailor.weights import Weights, mean, select
+from fedtailor.parties import (
+    AgentTables,
+    Client,
+    Decision,
+    Decisions,
+    Range,
+    Replies,
+    Schema,
+    Server,
+    Steps,
+    Tensors,
+)
+from fedtailor.weights import Weights, select
 
 
 @dataclass(frozen=True)
@@ -38,8 +49,41 @@ class Card:
 Payloads = Mapping[int, Payload]
 
 
+def _promises(kind: type, promise: str, moments: set[str]) -> bool:
+    """Whether a class keeps a promise: the nearest class that declares it or overrides a moment decides."""
+    nearest = next(base for base in kind.__mro__ if {promise, *moments} & vars(base).keys())
+    return bool(vars(nearest).get(promise, False))
+
+
 class Method(BaseModel):
-    """Sample-weighted averaging of the shared part; subclasses change the moments they care about."""
+    """Sample-weighted averaging of the shared part. A subclass changes the moments that differ in its method.
+
+    The fields of a method are its hyper-parameters, frozen and checked by pydantic. A method holds nothing that
+    changes: state lives in ``server.state``, ``server.memory[client]`` and ``client.state``. A card is optional; it
+    stands below the class.
+
+    Attributes
+    ----------
+    name : str
+        The name in settings, for methods of the catalogue.
+    card : Card
+        What a user must know of the method besides its docstring.
+    shares : Part
+        The part of the model that travels; the rest is private.
+    needs_validation : bool
+        Whether clients need validation data.
+    uses_clock : bool
+        Whether the method decides by the time that tasks take. Without devices, all devices are equal.
+
+    Examples
+    --------
+    >>> class FedProx(Method):
+    ...     mu: float = Field(0.1, ge=0)
+    ...
+    ...     def fit(self, client: Client) -> None:
+    ...         client.train(toward=client.received, pull=self.mu)
+    >>> FedProx.card = Card(paper="Li et al., MLSys", year=2020, exchanged="the model down, the model up")
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,18 +92,27 @@ class Method(BaseModel):
     shares: ClassVar[Part] = "all"  # what travels; the rest is private and stays on the client
     needs_validation: ClassVar[bool] = False
     uses_clock: ClassVar[bool] = False  # decides by what tasks take; without devices, all of them are taken to be equal
+    # Two promises that save work in evaluation. A class that overrides one of these moments breaks the promise, unless
+    # it repeats it: `received_from_payload: ClassVar[bool] = True`.
+    received_from_payload: ClassVar[bool] = True  # start_client, receive: load the payload's model and nothing else
+    pure_prepare: ClassVar[bool] = True  # prepare: the payloads depend on server.state only, which stays as it is
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        cls.received_from_payload = _promises(cls, "received_from_payload", {"start_client", "receive"})
+        cls.pure_prepare = _promises(cls, "pure_prepare", {"prepare"})
 
     # Settings
 
     def check(self) -> None:
-        """Before anything is written: raise a `UserError` if what the method needs is not on this machine."""
+        """Raise a `UserError` if what the method needs is not on this machine. Called before anything is written."""
 
     def inert(self) -> str | None:
-        """A sentence when the settings switch the method's own idea off."""
+        """A sentence if the settings switch the method's own idea off; None if not."""
         return None
 
     def misfit(self, training: TrainingSettings, network: Network) -> str | None:
-        """A sentence when the run's training settings or network break what the method rests on."""
+        """A sentence if the run's training settings or network break an assumption of the method; None if not."""
         return None
 
     def passes(self, epochs: int) -> float:
@@ -67,13 +120,18 @@ class Method(BaseModel):
         return float(epochs)
 
     def pieces(self) -> int:
-        """Into how many a mini-batch is cut, each with passes of its own."""
+        """The number of parts into which a mini-batch is cut, each with passes of its own."""
         return 1
 
     def arithmetic(self, steps: int, clients: int) -> float:
-        """Multiply-adds of whole models in a client's round, on both sides, beside those of FedAvg.
+        """Multiply-adds of whole models per client and round, on client and server, beside those of FedAvg.
 
-        Of a round of so many mini-batches in a federation of so many clients, all of which take part.
+        Parameters
+        ----------
+        steps
+            Mini-batches per round.
+        clients
+            Clients of the federation, all of which take part.
         """
         return 0.0
 
@@ -92,30 +150,53 @@ class Method(BaseModel):
     # On the server
 
     def start_server(self, server: Server) -> None:
-        """Once, before the first round; ``server.weights`` is the initial shared part."""
+        """Set up ``server.state`` and build the objects in it. By default nothing.
+
+        Called once before the first round, and before a stored state is restored. ``server.weights`` is the initial
+        shared part.
+        """
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads | Steps:
-        """A payload for each client of the cohort: the shared part of the global model.
+        """Make a payload for each client of the cohort. By default the shared part of the global model.
 
-        May be a generator that yields `Ask`, `Decide` and `Reward` and returns the payloads.
+        It may be a generator that yields `Ask`, `Decide` and `Reward` and returns the payloads.
+
+        Parameters
+        ----------
+        server
+            The server.
+        cohort
+            The ids of the clients of this round.
+
+        Examples
+        --------
+        >>> return {client: Payload({"model": server.weights}) for client in cohort}
         """
         return dict.fromkeys(cohort, Payload({"model": server.weights}))
 
     def finish(self, server: Server, replies: Replies) -> Steps | None:
-        """Take in the replies (at least one): the mean weighted by samples.
+        """Take in the replies. By default ``server.weights`` becomes their mean, weighted by samples.
 
-        May be a generator, like ``prepare``.
+        It may be a generator, like ``prepare``.
+
+        Parameters
+        ----------
+        server
+            The server.
+        replies
+            The replies of the clients that answered: at least one. ``replies.failed`` has the others.
+
+        Examples
+        --------
+        >>> server.weights = server.average(replies)
         """
-        server.weights = mean(
-            [reply["model"] for reply in replies.values()],
-            [reply.number("samples") for reply in replies.values()],
-        )
+        server.weights = server.average(replies)
         return None
 
     def models(self, server: Server) -> dict[str, Weights]:
-        """The named, complete models the server holds: the global one where everything is shared.
+        """The complete models that the server holds, by name. By default the global one, if everything is shared.
 
-        One with a name of the ``family`` is a model of that network, all others are of the run's own.
+        A model with a name of the ``family`` belongs to that network, all others to the run's own.
         """
         complete = {**server.initial, **server.weights}
         needed = frozenset(server.network.names) - server.network.statistics
@@ -128,22 +209,47 @@ class Method(BaseModel):
     # On a client
 
     def start_client(self, client: Client) -> None:
-        """Once per client, before its first task."""
+        """Set up ``client.state`` and build the objects in it, before the client's first task. By default nothing."""
 
     def receive(self, client: Client, payload: Payload) -> None:
-        """Load the shared part, keep the private part."""
+        """Take in what the server sent. By default load the shared part and keep the private part."""
         client.load(payload["model"])
 
     def fit(self, client: Client) -> None:
-        """Local training."""
+        """Train on the client's data. By default the whole model, by the run's settings."""
         client.train()
 
     def upload(self, client: Client) -> Payload:
-        """The shared part and the number of samples."""
+        """Make the reply to the server. By default the shared part and the number of samples."""
         return Payload({"model": select(client.weights(), client.shared)}, numbers={"samples": client.samples})
 
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        """What ``upload`` sends: names of groups and tensors, names and ranges of numbers.
+
+        A method that changes ``upload`` extends the schema of the default.
+
+        Parameters
+        ----------
+        network
+            The run's network.
+        shared
+            The names of the tensors that travel in this run.
+
+        Examples
+        --------
+        >>> super().reply_schema(network, shared).extended(numbers={"loss": Range(0)})
+        """
+        return Schema({"model": Tensors(shared)}, {"samples": Range(0, whole=True)})
+
+    def adapt(self, client: Client) -> None:
+        """Adapt the received model to a client that was not in the federation: fine-tune it.
+
+        It follows ``receive`` and takes the place of ``fit``; ``personal`` comes after it. No run calls it yet.
+        """
+        client.train()
+
     def personal(self, client: Client) -> None:
-        """Turn the model into the one this client would deploy. Works on a copy: nothing of it is kept."""
+        """Turn the model into the one that this client would deploy. It works on a copy; nothing of it is kept."""
 
 
 class AgentMethod(Method):
@@ -161,6 +267,10 @@ class AgentMethod(Method):
     def inert(self) -> str | None:
         idle = [name for name, agent in self.agents if agent.decider == "agent" and not agent.learns(False)]
         return f"without a policy, these agents do not learn: {', '.join(idle)}" if idle and not self.policy else None
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        """Anything, until the method declares more."""
+        return Schema(open=True)
 
     def rehearsal(self) -> "AgentMethod":
         """The method as it runs while its agents are pre-trained: they learn, also where they start with a policy."""

@@ -1,18 +1,34 @@
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from fedtailor.agents import AgentSettings
 from fedtailor.errors import UserError
+from fedtailor.methods.adjustment import Adjusted
 from fedtailor.methods.base import Card
-from fedtailor.methods.bwa import Adjusted
-from fedtailor.parties import Decide, Server
+from fedtailor.parties import AgentTables, Decider, Question, Replies, Server, Steps
 
-Trial = dict[str, Any]  # batch, a weight for every client of the federation, and at its end value
+Trial = dict[str, Any]  # batch, a weight for every client of the federation, and value: the objective so far
 
 LEAST = 0.01  # of the numbers that weights are made from: zeros for all of them would be no weights
+
+
+class SearchSettings(AgentSettings):
+    """Settings of a search, which takes the place of an agent."""
+
+    decider: Literal["search", "uniform", "random"] = Field(
+        "search", description="what decides: the search, equal weights and the run's batch size, or chance"
+    )
+
+
+class BoBWAAgents(AgentTables):
+    """No agent: the search decides."""
+
+    adjustment: SearchSettings = SearchSettings()
 
 
 class BoBWA(Adjusted):
@@ -25,62 +41,50 @@ class BoBWA(Adjusted):
     """
 
     name: ClassVar = "bo-bwa"
-    card: ClassVar = Card(
-        paper="Bang, Woo and Lee, DRL-empowered joint batch size and weighted aggregation adjustment mechanism for "
-        "federated learning on non-IID data, ICT Express",
-        year=2024,
-        exchanged="the model and a batch size down, the model and three numbers up (below the threshold only the "
-        "numbers); the new model down, its loss and accuracy up",
-        server_state="the global model; all evaluations; six numbers of every client",
-        cost="that of FedAvg with the chosen batch size, and two forward passes over the validation data; a Gaussian "
-        "process once in an episode",
-        limits=("one batch size and weights by data size: FedAvg with that batch size",),
-        deviations=(
-            "the objective is divided by alpha, and its accuracy is that of validation data",
-            "weights are searched as numbers in [0.01, 1] to be divided by their sum, batch sizes by their logarithm",
-            "the paper does not name its optimiser: ours is Optuna's GPSampler, its first ten evaluations random",
-        ),
-        only_sums=False,
-    )
     carries: ClassVar = ("trials",)
 
+    agents: BoBWAAgents = BoBWAAgents()
+
     def check(self) -> None:
-        if self.learns and (find_spec("optuna") is None or find_spec("greenlet") is None):
+        if self._learns and (find_spec("optuna") is None or find_spec("greenlet") is None):
             raise UserError("bo-bwa needs optuna: pip install 'fedtailor[bo]'")
+
+    # On the server
 
     def start_server(self, server: Server) -> None:
         super().start_server(server)
         server.state["trials"] = []  # all evaluations
-        server.state["trial"] = None  # the one of this episode
-        server.state["value"] = 0.0
+        server.state["trial"] = None  # that of this episode
+
+    def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
+        if server.round == 1 and not server.greedy:
+            server.state["trial"] = self._trial(server)
+        return (yield from super().prepare(server, cohort))
+
+    def finish(self, server: Server, replies: Replies) -> Steps:
+        reward: float | None = yield from super().finish(server, replies)
+        server.state["trial"]["value"] += reward or 0.0
+        if self._learns and server.round == server.rounds:
+            server.state["trials"].append(server.state["trial"])
 
     def shape(self, server: Server) -> dict[str, int | str]:
         return {"controls": self.controls, "clients": server.clients}
 
-    def decide(self, server: Server, question: Decide) -> Tensor:
-        trial: Trial = server.state["trial"]
-        own = [trial["weights"][k] for k in server.state["open"]["clients"]]
-        weights = torch.zeros(server.largest_cohort)
-        weights[: len(own)] = torch.tensor(own) / sum(own)
-        batch = torch.tensor([float(trial["batch"])])
-        return {"both": torch.cat([batch, weights]), "batch": batch, "weights": weights}[self.controls]
+    @property
+    def _learns(self) -> bool:
+        return self.agents.adjustment.learns_with(self.policy is not None)
 
-    def _begin(self, server: Server) -> None:
+    def _deciders(self) -> Mapping[str, Decider | None]:
+        return {"search": _as_evaluated}
+
+    def _trial(self, server: Server) -> Trial:
+        """The evaluation of a new episode: the next of the search or, where it does not learn, the best so far."""
         trials: Sequence[Trial] = server.state["trials"]
-        if self.learns:
+        if self._learns:
             seed = int(torch.randint(2**31, (), generator=server.stream("trial")))
-            server.state["trial"] = self._suggestion(trials, server.clients, seed)
-        elif trials:
-            server.state["trial"] = max(trials, key=lambda trial: trial["value"])
-        else:
-            equal = [1.0] * server.clients
-            server.state["trial"] = {"batch": server.training.batch_size, "weights": equal}
-
-    def _observe(self, server: Server, decision: Mapping[str, Any], reward: float) -> None:
-        server.state["value"] += reward
-
-    def _end(self, server: Server) -> None:
-        server.state["trials"].append({**server.state["trial"], "value": server.state["value"]})
+            return self._suggestion(trials, server.clients, seed)
+        equal = {"batch": server.training.batch_size, "weights": [1.0] * server.clients}
+        return {**max(trials, key=lambda trial: trial["value"], default=equal), "value": 0.0}
 
     def _suggestion(self, trials: Sequence[Trial], clients: int, seed: int) -> Trial:
         """What to evaluate next: a function of the evaluations and the seed alone, so that it can be resumed.
@@ -103,4 +107,33 @@ class BoBWA(Adjusted):
             study.add_trial(optuna.create_trial(params=params, distributions=space, value=trial["value"]))
         found = study.ask(space).params
         weights = [found.get(str(k), 1.0) for k in range(clients)]
-        return {"batch": found.get("batch", self.smallest), "weights": weights}
+        return {"batch": found.get("batch", self.smallest), "weights": weights, "value": 0.0}
+
+
+def _as_evaluated(server: Server, question: Question) -> Tensor:
+    """The batch size and the weights of the evaluation, those of the clients that are there."""
+    trial: Trial = server.state["trial"]
+    own = [trial["weights"][k] for k in question.keys]
+    weights = torch.zeros(len(question.mask))
+    weights[list(question.places)] = torch.tensor(own) / sum(own)
+    numbers = {"batch": torch.tensor([float(trial["batch"])]), "weights": weights}
+    return torch.cat([numbers[action] for action in question.declared.actions])
+
+
+BoBWA.card = Card(
+    paper="Bang, Woo and Lee, DRL-empowered joint batch size and weighted aggregation adjustment mechanism for "
+    "federated learning on non-IID data, ICT Express",
+    year=2024,
+    exchanged="the model and a batch size down, the model and three numbers up (below the threshold only the "
+    "numbers); the new model down, its loss and accuracy up",
+    server_state="the global model; all evaluations; six numbers of every client",
+    cost="that of FedAvg with the chosen batch size, and two forward passes over the validation data; a Gaussian "
+    "process once in an episode",
+    limits=("one batch size and weights by data size: FedAvg with that batch size",),
+    deviations=(
+        "the objective is divided by alpha, and its accuracy is that of validation data",
+        "weights are searched as numbers in [0.01, 1] to be divided by their sum, batch sizes by their logarithm",
+        "the paper does not name its optimiser: ours is Optuna's GPSampler, its first ten evaluations random",
+    ),
+    only_sums=False,
+)

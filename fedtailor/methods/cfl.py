@@ -1,4 +1,5 @@
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -8,9 +9,10 @@ from scipy.spatial.distance import squareform
 
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.methods.ifca import average, choose_cluster
-from fedtailor.parties import Client, Replies, Server
-from fedtailor.weights import Weights, cosine, delta, learned, mean, norm
+from fedtailor.methods.ifca import choose_cluster
+from fedtailor.models import Network
+from fedtailor.parties import Client, Range, Replies, Schema, Server, State
+from fedtailor.weights import Weights, cosine, delta, learned, norm
 
 
 class CFL(Method):
@@ -19,33 +21,11 @@ class CFL(Method):
     Exchanged: the model of the client's cluster down, its model up.
     Client: E epochs of SGD from the received model.
     Server: FedAvg inside each cluster. Where |sum_i n_i / n dw_i| < eps1 and max_i |dw_i| > eps2, the cluster is at
-    a point that suits nobody: it is split in two by the cosine similarity of the updates dw_i, so that the largest
-    similarity across, a, is small, if sqrt((1 - a) / 2) > gamma.
+    a point that suits none of its clients: it is split in two by the cosine similarity of the updates dw_i, so that
+    the largest similarity across, a, is small, if sqrt((1 - a) / 2) > gamma.
     """
 
     name: ClassVar = "cfl"
-    card: ClassVar = Card(
-        paper="Sattler et al., Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization "
-        "Under Privacy Constraints, IEEE TNNLS",
-        year=2021,
-        exchanged="the cluster's model down, the model up; all clusters' models down to a client without a cluster",
-        client_state="nothing; the number of the cluster it chose, if it had to",
-        server_state="a model for each cluster, who is in which, and the splits so far",
-        cost="that of FedAvg; a client without a cluster also evaluates every cluster's model",
-        limits=(
-            "before the first split, or eps1 = 0: FedAvg",
-            "full participation is intended: with quorum = 1 a cluster splits only in a round in which all of its "
-            "members answered, so under partial participation this is FedAvg",
-        ),
-        deviations=(
-            "complete linkage, the usual form; linkage = single is the bipartition that makes the largest similarity "
-            "across smallest",
-            "with quorum < 1 those who were absent at a split, and clients that join later, choose the cluster of "
-            "lowest training loss, as in IFCA; the paper sends them down the tree of splits",
-            "eps1 and eps2 may be relative to the largest mean update so far, since absolute ones depend on the model",
-        ),
-        only_sums=False,
-    )
 
     eps1: float = Field(0.4, ge=0, le=1e6, description="a mean update shorter than this is stationary; 0 never splits")
     eps2: float = Field(1.6, ge=0, le=1e6, description="a client's update longer than this is not at its optimum")
@@ -58,16 +38,13 @@ class CFL(Method):
         return "eps1 = 0 never splits: this is FedAvg" if self.eps1 == 0 else None
 
     def start_server(self, server: Server) -> None:
-        server.state["clusters"] = [server.weights]
-        server.state["member"] = dict.fromkeys(range(server.clients), 0)  # client: cluster
-        server.state["splits"] = []
-        server.state["longest"] = 0.0  # of the mean updates so far
+        server.state["clusters"] = Clusters([server.weights], dict.fromkeys(range(server.clients), 0))
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
-        clusters, member = server.state["clusters"], server.state["member"]
-        own = [Payload({"model": model}) for model in clusters]
-        every = Payload({f"cluster/{c}": model for c, model in enumerate(clusters)})
-        return {i: own[member[i]] if i in member else every for i in cohort}
+        clusters: Clusters = server.state["clusters"]
+        own = [Payload({"model": model}) for model in clusters.models]
+        every = Payload({f"cluster/{c}": model for c, model in enumerate(clusters.models)})
+        return {i: own[clusters.member[i]] if i in clusters.member else every for i in cohort}
 
     def receive(self, client: Client, payload: Payload) -> None:
         if "model" in payload.groups:
@@ -81,46 +58,48 @@ class CFL(Method):
         chosen = {"cluster": client.state["cluster"]} if "cluster" in client.state else {}
         return Payload(reply.groups, {**reply.numbers, **chosen})
 
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        chosen = {"cluster": Range(0, whole=True, optional=True)}
+        return super().reply_schema(network, shared).extended(numbers=chosen)
+
     def finish(self, server: Server, replies: Replies) -> None:
-        clusters, member = server.state["clusters"], server.state["member"]
+        clusters: Clusters = server.state["clusters"]
         for i, reply in replies.items():
-            if i not in member:
-                member[i] = int(reply.number("cluster"))
-        for c, before in enumerate(list(clusters)):
-            if present := [i for i in replies if member[i] == c]:
-                stays, *leaves = self._split(server, c, present, before, replies)
-                clusters[c] = average(replies[i] for i in stays)
+            if i not in clusters.member:
+                clusters.member[i] = int(reply.number("cluster"))
+        for c, before in enumerate(list(clusters.models)):
+            if present := {i: reply for i, reply in replies.items() if clusters.member[i] == c}:
+                stays, *leaves = self._split(server, c, present, before)
+                clusters.models[c] = server.average({i: replies[i] for i in stays})
                 for group in leaves:
-                    member.update(dict.fromkeys(group, len(clusters)))
-                    clusters.append(average(replies[i] for i in group))
+                    clusters.member.update(dict.fromkeys(group, len(clusters.models)))
+                    clusters.models.append(server.average({i: replies[i] for i in group}))
 
     def models(self, server: Server) -> dict[str, Weights]:
-        return {f"cluster/{c}": {**server.initial, **model} for c, model in enumerate(server.state["clusters"])}
+        return {f"cluster/{c}": {**server.initial, **model} for c, model in enumerate(server.state["clusters"].models)}
 
-    def _split(
-        self, server: Server, c: int, present: list[int], before: Weights, replies: Mapping[int, Payload]
-    ) -> list[list[int]]:
-        """The groups into which those who answered fall: one, or two after a split, which is recorded."""
-        members = [i for i, cluster in server.state["member"].items() if cluster == c]
-        updates = [delta(learned(replies[i]["model"], server.network.statistics), before) for i in present]
-        together = norm(mean(updates, [replies[i].number("samples") for i in present]))
-        server.state["longest"] = max(server.state["longest"], together)
-        unit = server.state["longest"] if self.relative else 1.0
-        restless = together < self.eps1 * unit and max(map(norm, updates)) > self.eps2 * unit
-        if not restless or len(present) < 2 or len(present) < self.quorum * len(members):
-            return [present]
-        similar = np.array([[cosine(one, other) for other in updates] for one in updates])
+    def _split(self, server: Server, c: int, present: Mapping[int, Payload], before: Weights) -> list[list[int]]:
+        """The groups of the clients that answered: one, or two after a split, which is recorded."""
+        clusters: Clusters = server.state["clusters"]
+        clients = list(present)
+        members = [i for i, cluster in clusters.member.items() if cluster == c]
+        updates = {i: delta(learned(reply["model"], server.network.statistics), before) for i, reply in present.items()}
+        together = norm(server.average(present, values=updates))
+        clusters.longest = max(clusters.longest, together)
+        unit = clusters.longest if self.relative else 1.0
+        restless = together < self.eps1 * unit and max(map(norm, updates.values())) > self.eps2 * unit
+        if not restless or len(clients) < 2 or len(clients) < self.quorum * len(members):
+            return [clients]
+        similar = np.array([[cosine(one, other) for other in updates.values()] for one in updates.values()])
         sides = self._bipartition(similar)
         across = float(max(similar[a, b] for a in sides[0] for b in sides[1]))
         if np.sqrt((1 - across) / 2) <= self.gamma:
-            return [present]
-        groups = [[present[k] for k in side] for side in sides]
-        absent = sorted(set(members) - set(present))
+            return [clients]
+        groups = [[clients[k] for k in side] for side in sides]
+        absent = sorted(set(members) - set(clients))
         for i in absent:
-            del server.state["member"][i]
-        server.state["splits"].append(
-            {"round": server.round, "cluster": c, "groups": groups, "absent": absent, "similarity": across}
-        )
+            del clusters.member[i]
+        clusters.splits.append(Split(server.round, c, groups, absent, across))
         return groups
 
     def _bipartition(self, similar: Any) -> list[list[int]]:
@@ -129,3 +108,48 @@ class CFL(Method):
         distances = squareform(1 - similar, checks=False)
         root = to_tree(linkage(distances, self.linkage))
         return sorted(sorted(side.pre_order()) for side in (root.left, root.right))
+
+
+@dataclass
+class Split(State):
+    """What happened when a cluster was split."""
+
+    round: int
+    cluster: int
+    groups: list[list[int]]
+    absent: list[int]  # members that did not answer in that round
+    similarity: float  # the largest across the groups
+
+
+@dataclass
+class Clusters(State):
+    """The clusters, and the splits they come from."""
+
+    models: list[Weights]
+    member: dict[int, int]  # client: cluster
+    splits: list[Split] = field(default_factory=list)
+    longest: float = 0.0  # of the mean updates so far
+
+
+CFL.card = Card(
+    paper="Sattler et al., Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization "
+    "Under Privacy Constraints, IEEE TNNLS",
+    year=2021,
+    exchanged="the cluster's model down, the model up; all clusters' models down to a client without a cluster",
+    client_state="nothing; the number of the cluster it chose, if it had to",
+    server_state="a model for each cluster, the cluster of each client, and the splits so far",
+    cost="that of FedAvg; a client without a cluster also evaluates every cluster's model",
+    limits=(
+        "before the first split, or eps1 = 0: FedAvg",
+        "full participation is intended: with quorum = 1 a cluster splits only in a round in which all of its "
+        "members answered, so under partial participation this is FedAvg",
+    ),
+    deviations=(
+        "complete linkage, the usual form; linkage = single is the bipartition that makes the largest similarity "
+        "across smallest",
+        "with quorum < 1 members that were absent at a split, and clients that join later, choose the cluster of "
+        "lowest training loss, as in IFCA; the paper sends them down the tree of splits",
+        "eps1 and eps2 may be relative to the largest mean update so far, since absolute ones depend on the model",
+    ),
+    only_sums=False,
+)

@@ -40,7 +40,7 @@ def ward(similar: Tensor, on: Literal["rows", "condensed"]) -> Tensor:
 
 
 def cut(tree: Tensor, groups: int) -> list[int]:
-    """The group of every client when the tree is cut into so many; groups count from that of the first client on."""
+    """The group of every client when the tree is cut into ``groups``; the first client is in group 0."""
     labels = cut_tree(tree.numpy(), n_clusters=groups).ravel().tolist()
     numbers: dict[int, int] = {}
     return [numbers.setdefault(label, len(numbers)) for label in labels]

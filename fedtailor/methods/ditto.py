@@ -17,21 +17,6 @@ class Ditto(Method):
     """
 
     name: ClassVar = "ditto"
-    card: ClassVar = Card(
-        paper="Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML",
-        year=2021,
-        exchanged="the model down, the model up",
-        client_state="its personal model v_i, with running statistics of its own",
-        cost="twice that of FedAvg",
-        limits=(
-            "lam = 0: v_i is Local-only's model, the global model FedAvg's",
-            "lam large: v_i is drawn to the global model; training needs lr * lam < 2",
-        ),
-        deviations=(
-            "lam = 0.5 as in pFedRLLA's comparison; the paper lets every client choose by its validation data, from "
-            "{0.1, 1, 2} or, under strong attacks, {0.05, 0.1, 0.2}",
-        ),
-    )
 
     # Deviation: 0.5 is pFedRLLA's; the paper's clients choose by validation data.
     lam: float = Field(0.5, ge=0, le=1000, description="strength of the pull to the global model; 0 trains alone")
@@ -54,3 +39,20 @@ class Ditto(Method):
 
     def personal(self, client: Client) -> None:
         client.load(client.state["v"])
+
+
+Ditto.card = Card(
+    paper="Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML",
+    year=2021,
+    exchanged="the model down, the model up",
+    client_state="its personal model v_i, with running statistics of its own",
+    cost="twice that of FedAvg",
+    limits=(
+        "lam = 0: v_i is Local-only's model, the global model FedAvg's",
+        "lam large: v_i is drawn to the global model; training needs lr * lam < 2",
+    ),
+    deviations=(
+        "lam = 0.5 as in pFedRLLA's comparison; the paper lets every client choose by its validation data, from "
+        "{0.1, 1, 2} or, under strong attacks, {0.05, 0.1, 0.2}",
+    ),
+)

@@ -22,23 +22,6 @@ class FedAH(Method):
     """
 
     name: ClassVar = "fedah"
-    card: ClassVar = Card(
-        paper="Zhou et al., FedAH: Aggregated Head for Personalized Federated Learning, arXiv 2412.01295",
-        year=2024,
-        exchanged="the model down, the model up",
-        client_state="its last head and the weights of its mix",
-        cost="that of FedAvg and a forward pass: the frozen body's features are computed once for the epochs on the "
-        "mix and on the head",
-        limits=(
-            "eta = 0 or mix_epochs = 0: the weights stay where they start",
-            "weights that stay at 0: FedRep",
-            "weights that stay at 1: the global model, head and body trained in alternation",
-        ),
-        deviations=(
-            "eta = 1, as in the authors' code; the text says it is the local learning rate",
-            "the weights k_i of the mean sum to one over the clients that answered; in eq. 2 over all clients",
-        ),
-    )
 
     # Deviation: the paper's text sets it to the local learning rate, its public code to 1.
     eta: float = Field(1.0, ge=0, le=1000, description="learning rate of the mixing weights")
@@ -60,16 +43,17 @@ class FedAH(Method):
         body = epochs if self.body_epochs is None else self.body_epochs
         return body + (1 / 3 if self.mix_epochs or self.head_epochs else 0)
 
+    # Algorithm 1, with its line numbers; lines 3, 10 and 11 are the default.
+
     def receive(self, client: Client, payload: Payload) -> None:
-        names = self._mixed(client)
-        own = client.state.get("head") or select(client.weights(), names)  # a newcomer has the initial head
-        client.load(payload["model"])
+        own = client.state.get("head") or select(client.weights(), self._mixed(client))  # 1: at first the initial head
+        client.load(payload["model"])  # 4
         weights = client.state.get("mix") or {name: torch.full_like(head, self.start) for name, head in own.items()}
-        client.state["mix"] = learn_mix(client, own, weights, eta=self.eta, epochs=self.mix_epochs)
+        client.state["mix"] = learn_mix(client, own, weights, eta=self.eta, epochs=self.mix_epochs)  # 6 and 7
 
     def fit(self, client: Client) -> None:
-        client.train("head", epochs=self.head_epochs)
-        client.train("body", epochs=self.body_epochs)
+        client.train("head", epochs=self.head_epochs)  # 8
+        client.train("body", epochs=self.body_epochs)  # 9
         client.state["head"] = select(client.weights(), self._mixed(client))
 
     def _mixed(self, client: Client) -> frozenset[str]:
@@ -78,3 +62,22 @@ class FedAH(Method):
         layers = network.head_layers if self.layers == "all" else network.head_layers[-self.layers :]
         parameters = network.parameters("head")
         return frozenset(name for layer in layers for name in network.layers[layer] if name in parameters)
+
+
+FedAH.card = Card(
+    paper="Zhou et al., FedAH: Aggregated Head for Personalized Federated Learning, arXiv 2412.01295",
+    year=2024,
+    exchanged="the model down, the model up",
+    client_state="its last head and the weights of its mix",
+    cost="that of FedAvg and a forward pass: the frozen body's features are computed once for the epochs on the "
+    "mix and on the head",
+    limits=(
+        "eta = 0 or mix_epochs = 0: the weights stay where they start",
+        "weights that stay at 0: FedRep",
+        "weights that stay at 1: the global model, head and body trained in alternation",
+    ),
+    deviations=(
+        "eta = 1, as in the authors' code; the text says it is the local learning rate",
+        "the weights k_i of the mean sum to one over the clients that answered; in eq. 2 over all clients",
+    ),
+)

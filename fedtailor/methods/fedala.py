@@ -25,20 +25,6 @@ class FedALA(Method):
     """
 
     name: ClassVar = "fedala"
-    card: ClassVar = Card(
-        paper="Zhang et al., FedALA: Adaptive Local Aggregation for Personalized Federated Learning, AAAI",
-        year=2023,
-        exchanged="the model down, the model up",
-        client_state="its last top layers and their mixing weights",
-        cost="that of FedAvg and an epoch on the share of the data, over cached features where only the head is "
-        "mixed; 11 to cap epochs in a client's second round",
-        limits=("eta = 0: FedAvg",),
-        deviations=(
-            "all layers are mixed, as in pFedRLLA's comparison; the paper recommends only the top one (layers = 1)",
-            "the first learning of W ends after cap epochs at the latest; the paper goes on until it has converged",
-            "the loss has settled when its mean over an epoch varies little; the authors' code looks at last batches",
-        ),
-    )
 
     layers: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
         "all", description="how many top layers are mixed; those below are overwritten by the global model"
@@ -66,7 +52,7 @@ class FedALA(Method):
             local,
             {name: torch.ones_like(tensor) for name, tensor in local.items()} if known is None else known,
             eta=self.eta,
-            # Deviation: the first learning is bounded; the paper's goes on until it has converged, however long.
+            # Deviation: the first learning is bounded; the paper's ends when it has converged.
             epochs=self.cap if known is None else 1,
             rows=rows[: max(1, round(self.share * client.samples))],
             until=self._settled,
@@ -85,3 +71,19 @@ class FedALA(Method):
 
     def _settled(self, losses: Sequence[float]) -> bool:
         return len(losses) > WINDOW and pstdev(losses[-WINDOW:]) < self.threshold
+
+
+FedALA.card = Card(
+    paper="Zhang et al., FedALA: Adaptive Local Aggregation for Personalized Federated Learning, AAAI",
+    year=2023,
+    exchanged="the model down, the model up",
+    client_state="its last top layers and their mixing weights",
+    cost="that of FedAvg and an epoch on the share of the data, over cached features where only the head is "
+    "mixed; 11 to cap epochs in a client's second round",
+    limits=("eta = 0: FedAvg",),
+    deviations=(
+        "all layers are mixed, as in pFedRLLA's comparison; the paper recommends only the top one (layers = 1)",
+        "the first learning of W ends after cap epochs at the latest; the paper continues until it has converged",
+        "the loss has settled when its mean over an epoch varies little; the authors' code looks at last batches",
+    ),
+)

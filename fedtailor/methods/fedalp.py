@@ -1,5 +1,6 @@
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -8,7 +9,7 @@ from torch import Tensor
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.methods.clustering import choose, cut, similarity, ward
-from fedtailor.parties import Ask, Client, Replies, Server, Steps
+from fedtailor.parties import Ask, Client, Replies, Server, State, Steps
 from fedtailor.weights import Weights, cosine, delta, learned, mean, norm, select
 
 
@@ -24,34 +25,6 @@ class FedALP(Method):
     """
 
     name: ClassVar = "fedalp"
-    card: ClassVar = Card(
-        paper="Xie et al., FedALP: An Adaptive Layer-Based Approach for Improved Personalized Federated Learning",
-        year=2022,
-        exchanged="the group's fused model down, the model up; in round T_pre every client outside the cohort too",
-        server_state="the global model; a model, a mean update and the layers' weights Psi for each group; who is in "
-        "which; the similarities and Ward's tree they come from",
-        cost="that of FedAvg; in round T_pre every client trains once, whatever the participation",
-        limits=(
-            "beta = 0, one group or warmup = 1: FedAvg's global model",
-            "beta = 1: in each group the layer with the largest change is the group's own and takes nothing of w_g",
-            "the clustering holds one update of every client in memory at once and compares all pairs",
-            "the local figure of the paper is `received`, the fused W: on clients with one label `held` and `final` "
-            "are near 100 % for any method that trains locally",
-        ),
-        deviations=(
-            "gamma_k is normalised over those of the group that answered, and the global model moves by the mean "
-            "change of all that answered, which with everybody is the paper's mean of the w_m; so beta = 0 is FedAvg "
-            "under any participation",
-            "W is fused from the latest w_m and w_g; the indices of line 6 of Alg. 1 differ by one round",
-            "groups = auto: the paper does not say how M is chosen",
-            "a client without an update in round T_pre receives w_g, and joins the group whose D_m has the largest "
-            "cosine with its first update after that",
-            "running statistics, which the paper's networks do not have, are averaged over the group, over the "
-            "cohort, and fused as their layer is; they do not count for rho and Psi",
-            "a group's model that is tested and exported is W, which its clients use; the paper's output is w_m",
-        ),
-        only_sums=False,
-    )
 
     beta: float = Field(
         0.6, ge=0, le=1, description="personalisation: Psi of a group's most changed layer; 0 is FedAvg"
@@ -83,38 +56,80 @@ class FedALP(Method):
         """The rounds of the warm-up."""
         return rounds if self.warmup == 1 else max(1, min(rounds - 1, int(self.warmup * rounds + 0.5)))
 
-    # On the server
+    def start_server(self, server: Server) -> None:
+        server.state["groups"], server.state["clustering"] = Groups(), Clustering()
+
+    # Algorithm 1, with its line numbers
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
-        groups: dict[int, int] = server.state.get("groups", {})
-        fused = {m: Payload({"model": _fused(server, m)}) for m in sorted({groups[k] for k in cohort if k in groups})}
-        # In the warm-up everybody; later, a deviation, who was not there when the groups were formed.
+        member = _groups(server).member
+        present = sorted({member[k] for k in cohort if k in member})
+        fused = {m: Payload({"model": _mix_by_layer(server, m)}) for m in present}  # 6
+        # In the warm-up all clients; later, a deviation, those that were absent when the groups were formed.
         unfused = Payload({"model": server.weights})
-        return {k: fused[groups[k]] if k in groups else unfused for k in cohort}
+        return {k: fused[member[k]] if k in member else unfused for k in cohort}  # 7
 
     def finish(self, server: Server, replies: Replies) -> Steps:
-        if "groups" in server.state:
-            _train_groups(server, replies)
+        if _groups(server).member:
+            self._train_groups(server, replies)
             return
         before = server.weights
-        super().finish(server, replies)
-        # Later than T_pre if nobody answered in that round.
+        super().finish(server, replies)  # 1
+        # Later than T_pre if no client answered in that round.
         if self.warmup < 1 and server.round >= self.t_pre(server.rounds):
             absent = set(range(server.clients)) - set(replies) - set(replies.failed)
             asked: Replies = yield Ask("probe", dict.fromkeys(sorted(absent), Payload({"model": before})))
-            known = dict(sorted({**replies, **asked}.items()))
-            samples = {k: reply.number("samples") for k, reply in known.items()}
-            self._form_groups(server, {k: _change(server, reply, before) for k, reply in known.items()}, samples)
+            self._form_groups(server, dict(sorted({**replies, **asked}.items())), before)
 
-    def models(self, server: Server) -> dict[str, Weights]:
-        groups = range(len(server.state.get("group_models", ())))
-        # Deviation: W, the model that is trained, tested and used, where the paper's output is w_m.
-        return super().models(server) | {f"group/{m}": {**server.initial, **_fused(server, m)} for m in groups}
+    def _train_groups(self, server: Server, replies: Replies) -> None:
+        """One round with the clients that answered; a group without replies is left unchanged."""
+        w_g, groups = server.weights, _groups(server)
+        fused = [_mix_by_layer(server, m) for m in range(len(groups.models))]
+        sent = {k: fused[groups.member[k]] if k in groups.member else w_g for k in replies}
+        changes = {k: _change(server, reply, sent[k]) for k, reply in replies.items()}  # 9
+        for m, w_m in enumerate(groups.models):
+            if present := {k: reply for k, reply in replies.items() if groups.member.get(k) == m}:
+                groups.models[m] = _moved(server, w_m, present, changes)  # 10
+        server.weights = _moved(server, w_g, replies, changes)  # 11
+        for k in [k for k in replies if k not in groups.member]:
+            # Deviation: its first update counts for w_g only, since it did not start from a group's model.
+            closeness = [cosine(changes[k], change) for change in _clustering(server).updates]
+            groups.member[k] = m = closeness.index(max(closeness))
+            groups.joined.append(Joined(server.round, k, m, max(closeness)))
 
-    # On a client
+    # Algorithm 2, with its line numbers
+
+    def _form_groups(self, server: Server, replies: Mapping[int, Payload], before: Weights) -> None:
+        """The groups, and the weight of each of their layers. The state keeps everything that led to them."""
+        updates = {k: _change(server, reply, before) for k, reply in replies.items()}
+        clients = list(updates)
+        rho = similarity([updates[k] for k in clients])  # 1, eqs. 3-4; (clients, clients)
+        tree = ward(rho, self.ward) if len(clients) > 1 else torch.zeros(0, 4)  # 1
+        if self.groups == "auto":
+            count, scores = choose(rho, tree, self.choose)
+        else:
+            count, scores = min(self.groups, len(clients)), {}
+        numbers = cut(tree, count) if count > 1 else [0] * len(clients)  # 2
+        members = [[k for k, number in zip(clients, numbers, strict=True) if number == m] for m in range(count)]
+        means = [server.average({k: replies[k] for k in group}, values=updates) for group in members]  # 4, eq. 5
+        psi = torch.stack([self._layers_weight(server, change) for change in means])  # 5; (groups, layers)
+        chosen = f"by {self.choose}" if self.groups == "auto" else "by the settings"
+        server.state["clustering"] = Clustering(
+            server.round, clients, rho, tree, chosen, scores, means, psi, list(server.network.layers)
+        )
+        member = {k: m for m, group in enumerate(members) for k in group}
+        server.state["groups"] = Groups(member, [server.weights] * count)  # line 3 of Algorithm 1
+
+    def _layers_weight(self, server: Server, change: Weights) -> Tensor:
+        """Psi_m of a group with mean update D_m, eqs. 6-8; zeros if nothing has changed.  # float64 (layers,)"""
+        layers = server.network.layers.values()  # 1
+        lengths = torch.tensor([norm(select(change, names)) for names in layers], dtype=torch.float64)  # 2-4
+        return self.beta * lengths / lengths.max() if lengths.max() > 0 else lengths  # 5
+
+    # Beside the algorithms
 
     def probe(self, client: Client, payload: Payload) -> Payload:
-        """What the client would upload in this round if it were in the cohort; it stays as it was."""
+        """What the client would upload in this round if it were in the cohort; the client stays as it is."""
         kept = client.weights()
         self.receive(client, payload)
         self.fit(client)
@@ -122,62 +137,60 @@ class FedALP(Method):
         client.load(kept)
         return reply
 
-    def _form_groups(self, server: Server, updates: Mapping[int, Weights], samples: Mapping[int, float]) -> None:
-        """Alg. 2: the groups, and the weight of each of their layers. All that led to them is kept to be looked at."""
-        clients = list(updates)
-        rho = similarity([updates[k] for k in clients])  # (clients, clients)
-        tree = ward(rho, self.ward) if len(clients) > 1 else torch.zeros(0, 4)
-        if self.groups == "auto":
-            count, scores = choose(rho, tree, self.choose)
-        else:
-            count, scores = min(self.groups, len(clients)), {}
-        numbers = cut(tree, count) if count > 1 else [0] * len(clients)
-        members = [[k for k, number in zip(clients, numbers, strict=True) if number == m] for m in range(count)]
-        means = [mean([updates[k] for k in group], [samples[k] for k in group]) for group in members]  # D_m, eq. 5
-        server.state["groups"] = {k: m for m, group in enumerate(members) for k in group}
-        server.state["group_models"] = [server.weights] * count
-        server.state["group_updates"] = means
-        server.state["psi"] = torch.stack([self._psi(server, change) for change in means])  # (groups, layers)
-        server.state["layers"] = list(server.network.layers)
-        server.state["joined"] = []
-        server.state["clustering"] = {
-            "round": server.round,
-            "clients": clients,  # of the rows of similarity and linkage
-            "similarity": rho,
-            "linkage": tree,
-            "chosen": f"by {self.choose}" if self.groups == "auto" else "by the settings",
-            "scores": scores,
-        }
-
-    def _psi(self, server: Server, change: Weights) -> Tensor:
-        """Psi_m of a group with mean update D_m, eqs. 6-8; zeros if nothing has changed.  # float64 (layers,)"""
-        layers = server.network.layers.values()
-        lengths = torch.tensor([norm(select(change, names)) for names in layers], dtype=torch.float64)
-        return self.beta * lengths / lengths.max() if lengths.max() > 0 else lengths
+    def models(self, server: Server) -> dict[str, Weights]:
+        groups = range(len(_groups(server).models))
+        # Deviation: W, the model that is trained, tested and used, where the paper's output is w_m.
+        return super().models(server) | {f"group/{m}": {**server.initial, **_mix_by_layer(server, m)} for m in groups}
 
 
-def _train_groups(server: Server, replies: Replies) -> None:
-    """Lines 8-11 of Alg. 1 with the clients that answered; a group none of whose clients did stays as it is."""
-    state = server.state
-    w_g, groups = server.weights, state["groups"]
-    fused = [_fused(server, m) for m in range(len(state["group_models"]))]
-    sent = {k: fused[groups[k]] if k in groups else w_g for k in replies}
-    changes = {k: _change(server, reply, sent[k]) for k, reply in replies.items()}
-    for m, w_m in enumerate(state["group_models"]):
-        if present := [k for k in replies if groups.get(k) == m]:
-            state["group_models"][m] = _moved(w_m, [(replies[k], changes[k]) for k in present])
-    server.weights = _moved(w_g, [(replies[k], changes[k]) for k in replies])
-    for k in [k for k in replies if k not in groups]:
-        # Deviation: its first update counts for w_g only, since it did not start from a group's model.
-        closeness = [cosine(changes[k], change) for change in state["group_updates"]]
-        groups[k] = closeness.index(max(closeness))
-        state["joined"].append({"round": server.round, "client": k, "group": groups[k], "cosine": max(closeness)})
+@dataclass
+class Joined(State):
+    """A client that joined a group after the groups were formed."""
+
+    round: int
+    client: int
+    group: int
+    cosine: float
 
 
-def _fused(server: Server, m: int) -> Weights:
+@dataclass
+class Groups(State):
+    """The groups of clients; empty in the warm-up."""
+
+    member: dict[int, int] = field(default_factory=dict)  # client: group
+    models: list[Weights] = field(default_factory=list)  # w_m
+    joined: list[Joined] = field(default_factory=list)
+
+
+@dataclass
+class Clustering(State):
+    """How the groups were formed; it does not change after that."""
+
+    round: int = 0
+    clients: list[int] = field(default_factory=list)  # of the rows of similarity and linkage
+    similarity: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # rho
+    linkage: Tensor = field(default_factory=lambda: torch.zeros(0, 4))
+    chosen: str = ""  # how the number of groups was chosen
+    scores: dict[int, float] = field(default_factory=dict)  # of the numbers of groups that were tried
+    updates: list[Weights] = field(default_factory=list)  # D_m
+    psi: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (groups, layers)
+    layers: list[str] = field(default_factory=list)
+
+
+def _groups(server: Server) -> Groups:
+    groups: Groups = server.state["groups"]
+    return groups
+
+
+def _clustering(server: Server) -> Clustering:
+    clustering: Clustering = server.state["clustering"]
+    return clustering
+
+
+def _mix_by_layer(server: Server, m: int) -> Weights:
     """W of a group: each layer's share of the group's model is Psi_m^l, eq. 9."""
-    w_m, w_g, psi = server.state["group_models"][m], server.weights, server.state["psi"][m].tolist()
-    fused: dict[str, Any] = {}
+    w_m, w_g, psi = _groups(server).models[m], server.weights, _clustering(server).psi[m].tolist()
+    fused: Weights = {}
     for share, names in zip(psi, server.network.layers.values(), strict=True):
         fused |= mean([select(w_m, names), select(w_g, names)], [share, 1 - share])
     return {name: fused[name] for name in w_g}
@@ -188,11 +201,39 @@ def _change(server: Server, reply: Payload, before: Weights) -> Weights:
     return delta(learned(reply["model"], server.network.statistics), before)
 
 
-def _moved(w: Weights, answers: Iterable[tuple[Payload, Weights]]) -> Weights:
+def _moved(server: Server, w: Weights, replies: Mapping[int, Payload], changes: Mapping[int, Weights]) -> Weights:
     """w + sum_k gamma_k dw_k; running statistics, which could become negative in this way, are averaged."""
-    replies, changes = zip(*answers, strict=True)
-    shares = [reply.number("samples") for reply in replies]
-    step = mean(changes, shares)
-    statistics = [select(reply["model"], w.keys() - step.keys()) for reply in replies]
-    moved = {name: w[name] + change for name, change in step.items()} | mean(statistics, shares)
+    step = server.average(replies, values=changes)
+    statistics = server.average(replies, names=w.keys() - step.keys())
+    moved = {name: w[name] + change for name, change in step.items()} | statistics
     return {name: moved[name] for name in w}
+
+
+FedALP.card = Card(
+    paper="Xie et al., FedALP: An Adaptive Layer-Based Approach for Improved Personalized Federated Learning",
+    year=2022,
+    exchanged="the group's fused model down, the model up; in round T_pre every client outside the cohort too",
+    server_state="the global model; a model, a mean update and the layers' weights Psi for each group; the "
+    "group of each client; the similarities and Ward's tree they come from",
+    cost="that of FedAvg; in round T_pre every client trains once, whatever the participation",
+    limits=(
+        "beta = 0, one group or warmup = 1: FedAvg's global model",
+        "beta = 1: in each group the layer with the largest change is the group's own and takes nothing of w_g",
+        "the clustering holds one update of every client in memory at once and compares all pairs",
+        "the local figure of the paper is `received`, the fused W: on clients with one label `held` and `final` "
+        "are near 100 % for any method that trains locally",
+    ),
+    deviations=(
+        "gamma_k is normalised over those of the group that answered, and the global model moves by the mean "
+        "change of all that answered, which at full participation is the paper's mean of the w_m; so beta = 0 is "
+        "FedAvg under any participation",
+        "W is fused from the latest w_m and w_g; the indices of line 6 of Alg. 1 differ by one round",
+        "groups = auto: the paper does not say how M is chosen",
+        "a client without an update in round T_pre receives w_g, and joins the group whose D_m has the largest "
+        "cosine with its first update after that",
+        "running statistics, which the paper's networks do not have, are averaged over the group, over the "
+        "cohort, and fused as their layer is; they do not count for rho and Psi",
+        "a group's model that is tested and exported is W, which its clients use; the paper's output is w_m",
+    ),
+    only_sums=False,
+)

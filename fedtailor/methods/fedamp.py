@@ -21,28 +21,6 @@ class FedAMP(Method):
     """
 
     name: ClassVar = "fedamp"
-    card: ClassVar = Card(
-        paper="Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI",
-        year=2021,
-        exchanged="the client's cloud model down, its model up",
-        client_state="nothing; with start = own its model",
-        server_state="the last model of every client, stored by row; in memory the cohort's and up to 64 MB of rows",
-        cost="that of FedAvg; on the server |cohort| x |clients| distances and a reading of all stored models, or two "
-        "where they take more than 64 MB",
-        limits=(
-            "one client, or models much further apart than sqrt(sigma): Local-only, held near its own last model",
-            "lambda = 0 and start = own: Local-only",
-            "only attention = cosine is free of the scale of the weights: sigma must fit |w_i - w_j|^2",
-            "at the defaults, those of pFedRLLA, a peer weighs at most alpha / sigma = 5 % and one at a distance of 1 "
-            "nothing: networks then train almost as Local-only",
-        ),
-        deviations=(
-            "where sum_j xi_ij > 1 the attention is scaled to sum to 1: the paper assumes an alpha small enough",
-            "clients that have never trained attract nobody; in the paper every client takes part in every round",
-            "a few epochs of SGD instead of the exact minimiser, so the start matters: u_i, or the client's own model",
-        ),
-        only_sums=False,
-    )
 
     lam: float = Field(
         5e-7,
@@ -127,3 +105,27 @@ class FedAMP(Method):
         rest = 1 - (1 / (len(weights) + 1) if self.self_weight is None else self.self_weight)
         total = sum(weights.values())
         return {j: rest * value / total for j, value in weights.items()}
+
+
+FedAMP.card = Card(
+    paper="Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI",
+    year=2021,
+    exchanged="the client's cloud model down, its model up",
+    client_state="nothing; with start = own its model",
+    server_state="the last model of every client, stored by row; in memory the cohort's and up to 64 MB of rows",
+    cost="that of FedAvg; on the server |cohort| x |clients| distances and a reading of all stored models, or two "
+    "where they take more than 64 MB",
+    limits=(
+        "one client, or models much further apart than sqrt(sigma): Local-only, held near its own last model",
+        "lambda = 0 and start = own: Local-only",
+        "only attention = cosine is free of the scale of the weights: sigma must fit |w_i - w_j|^2",
+        "at the defaults, those of pFedRLLA, a peer weighs at most alpha / sigma = 5 % and one at a distance of 1 "
+        "nothing: networks then train almost as Local-only",
+    ),
+    deviations=(
+        "where sum_j xi_ij > 1 the attention is scaled to sum to 1: the paper assumes an alpha small enough",
+        "clients that have never trained attract no other client; in the paper every client takes part in every round",
+        "a few epochs of SGD instead of the exact minimiser, so the start matters: u_i, or the client's own model",
+    ),
+    only_sums=False,
+)

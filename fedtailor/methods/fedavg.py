@@ -12,8 +12,10 @@ class FedAvg(Method):
     """
 
     name: ClassVar = "fedavg"
-    card: ClassVar = Card(
-        paper="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS",
-        year=2017,
-        exchanged="the model down, the model up",
-    )
+
+
+FedAvg.card = Card(
+    paper="McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS",
+    year=2017,
+    exchanged="the model down, the model up",
+)

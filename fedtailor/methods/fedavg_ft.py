@@ -15,13 +15,6 @@ class FedAvgFT(Method):
     """
 
     name: ClassVar = "fedavg-ft"
-    card: ClassVar = Card(
-        paper="FedAvg with fine-tuning, a baseline of many papers (pFedRLLA, FedBABU, ...)",
-        year=2017,
-        exchanged="the model down, the model up",
-        cost="that of FedAvg; fine-tuning only where a model is deployed or tested",
-        limits=("ft_epochs = 0: FedAvg's global model is deployed", "ft_epochs = E: FedAvg's final pass"),
-    )
 
     ft_epochs: int = Field(5, ge=0, le=10_000, description="epochs of fine-tuning; 0 deploys the global model")
 
@@ -31,3 +24,12 @@ class FedAvgFT(Method):
     def personal(self, client: Client) -> None:
         client.load(client.received)
         client.train(epochs=self.ft_epochs)
+
+
+FedAvgFT.card = Card(
+    paper="FedAvg with fine-tuning, a baseline of many papers (pFedRLLA, FedBABU, ...)",
+    year=2017,
+    exchanged="the model down, the model up",
+    cost="that of FedAvg; fine-tuning only where a model is deployed or tested",
+    limits=("ft_epochs = 0: FedAvg's global model is deployed", "ft_epochs = E: FedAvg's final pass"),
+)

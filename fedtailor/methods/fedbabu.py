@@ -17,20 +17,6 @@ class FedBABU(Method):
     """
 
     name: ClassVar = "fedbabu"
-    card: ClassVar = Card(
-        paper="Oh et al., FedBABU: Toward Enhanced Representation for Federated Image Classification, ICLR",
-        year=2022,
-        exchanged="the body down, the body up",
-        client_state="the initial head, the same on every client",
-        server_state="the global body",
-        cost="that of FedAvg; fine-tuning only where a model is deployed or tested",
-        limits=(
-            "ft_epochs = 0: the global model is deployed, with a head that nobody has trained",
-            "a head of no layers: FedAvg with fine-tuning",
-            "under a small head that is never trained, features grow: fine-tuning it needs a smaller ft_lr",
-        ),
-        deviations=("5 epochs of fine-tuning, as FedAvg-FT has; the paper reports several numbers of them",),
-    )
     shares: ClassVar = "body"
 
     ft_epochs: int = Field(5, ge=0, le=10_000, description="epochs of fine-tuning; 0 deploys the global model")
@@ -41,7 +27,7 @@ class FedBABU(Method):
 
     def inert(self) -> str | None:
         if self.ft_epochs == 0:
-            return "ft_epochs = 0 deploys the global model with a head that nobody has trained"
+            return "ft_epochs = 0 deploys the global model with a head that was never trained"
         return None
 
     def fit(self, client: Client) -> None:
@@ -53,3 +39,19 @@ class FedBABU(Method):
 
     def models(self, server: Server) -> dict[str, Weights]:
         return {"global": {**server.initial, **server.weights}}
+
+
+FedBABU.card = Card(
+    paper="Oh et al., FedBABU: Toward Enhanced Representation for Federated Image Classification, ICLR",
+    year=2022,
+    exchanged="the body down, the body up",
+    client_state="the initial head, the same on every client",
+    server_state="the global body",
+    cost="that of FedAvg; fine-tuning only where a model is deployed or tested",
+    limits=(
+        "ft_epochs = 0: the global model is deployed, with a head that was never trained",
+        "a head of no layers: FedAvg with fine-tuning",
+        "under a small head that is never trained, features grow: fine-tuning it needs a smaller ft_lr",
+    ),
+    deviations=("5 epochs of fine-tuning, as FedAvg-FT has; the paper reports several numbers of them",),
+)

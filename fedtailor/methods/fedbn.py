@@ -14,25 +14,27 @@ class FedBN(Method):
     """
 
     name: ClassVar = "fedbn"
-    card: ClassVar = Card(
-        paper="Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR",
-        year=2021,
-        exchanged="the model without its normalisation layers, down and up",
-        client_state="its normalisation layers: scales, shifts and running statistics",
-        server_state="the global model without normalisation layers",
-        limits=(
-            "a network without normalisation layers (cnn, mlp, ...): FedAvg",
-            "running_statistics = reset: the running statistics start afresh in every task, scales and shifts stay",
-        ),
-        deviations=(
-            "batch, group, layer, instance and RMS normalisation stay alike, known by the layer's type; "
-            "the paper has batch normalisation only",
-            "the mean is weighted by data size; the paper's Alg. 1 takes the plain mean",
-        ),
-    )
 
     def shared(self, network: Network) -> frozenset[str]:
         return network.part("all") - network.normalisation
 
     def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         return None if network.normalisation else "the network has no normalisation layer: this is FedAvg"
+
+
+FedBN.card = Card(
+    paper="Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR",
+    year=2021,
+    exchanged="the model without its normalisation layers, down and up",
+    client_state="its normalisation layers: scales, shifts and running statistics",
+    server_state="the global model without normalisation layers",
+    limits=(
+        "a network without normalisation layers (cnn, mlp, ...): FedAvg",
+        "running_statistics = reset: the running statistics start afresh in every task, scales and shifts stay",
+    ),
+    deviations=(
+        "batch, group, layer, instance and RMS normalisation stay alike, known by the layer's type; "
+        "the paper has batch normalisation only",
+        "the mean is weighted by data size; the paper's Alg. 1 takes the plain mean",
+    ),
+)

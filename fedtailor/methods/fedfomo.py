@@ -7,7 +7,8 @@ from pydantic import Field
 
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.parties import Client, Replies, Server
+from fedtailor.models import Network
+from fedtailor.parties import Client, Range, Replies, Schema, Server
 from fedtailor.weights import Weights, delta, learned, mean, norm, select
 
 
@@ -23,23 +24,6 @@ class FedFomo(Method):
     """
 
     name: ClassVar = "fedfomo"
-    card: ClassVar = Card(
-        paper="Zhang et al., Personalized Federated Learning with First Order Model Optimization, ICLR",
-        year=2021,
-        exchanged="M models of peers down, the model and a number for each candidate up",
-        client_state="its model, and the one before its last training",
-        server_state="the last model and the affinities of every client, stored by row; "
-        "in memory only the models that are sent and up to 64 MB of rows",
-        cost="that of FedAvg and M + 2 evaluations on the validation data",
-        limits=("M = 0: Local-only", "a client without validation data, or without a useful peer: Local-only"),
-        deviations=(
-            "peers' models are those of their last training, which under partial participation may be rounds ago",
-            "epsilon falls linearly by a setting; a deployed model is mixed without exploration",
-            "peers of equal affinity, such as all in the beginning, are taken in random order",
-        ),
-        only_sums=False,
-        shows_peers=True,
-    )
     needs_validation: ClassVar = True
 
     M: int = Field(5, ge=0, le=10_000, description="models of peers that a client downloads in a round")
@@ -47,7 +31,7 @@ class FedFomo(Method):
     decay: float = Field(0.05, ge=0, le=1, description="by how much epsilon falls per round, down to 0")
 
     def inert(self) -> str | None:
-        return "M = 0 downloads nobody's model: this is Local-only" if self.M == 0 else None
+        return "M = 0 downloads no model: this is Local-only" if self.M == 0 else None
 
     def passes(self, epochs: int) -> float:
         """Training, and forward passes over validation data of about a fifth of the training data."""
@@ -76,6 +60,10 @@ class FedFomo(Method):
         reply = super().upload(client)
         raw = client.state.pop("weights")
         return Payload(reply.groups, {**reply.numbers, "peers": [*raw], "weights": [*raw.values()]})
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        raw = {"peers": Range(0, whole=True, several=True), "weights": Range(several=True)}
+        return super().reply_schema(network, shared).extended(numbers=raw)
 
     def finish(self, server: Server, replies: Replies) -> None:
         for i, reply in replies.items():
@@ -120,3 +108,22 @@ class FedFomo(Method):
         client.load(model)
         score = client.evaluate("val")
         return score.loss / score.samples
+
+
+FedFomo.card = Card(
+    paper="Zhang et al., Personalized Federated Learning with First Order Model Optimization, ICLR",
+    year=2021,
+    exchanged="M models of peers down, the model and a number for each candidate up",
+    client_state="its model, and the one before its last training",
+    server_state="the last model and the affinities of every client, stored by row; "
+    "in memory only the models that are sent and up to 64 MB of rows",
+    cost="that of FedAvg and M + 2 evaluations on the validation data",
+    limits=("M = 0: Local-only", "a client without validation data, or without a useful peer: Local-only"),
+    deviations=(
+        "peers' models are those of their last training, which under partial participation may be rounds ago",
+        "epsilon falls linearly by a setting; a deployed model is mixed without exploration",
+        "peers of equal affinity, such as all in the beginning, are taken in random order",
+    ),
+    only_sums=False,
+    shows_peers=True,
+)

@@ -6,8 +6,8 @@ from fedtailor.learning import TrainingSettings, reach
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method
 from fedtailor.models import Network
-from fedtailor.parties import Client, Replies, Server
-from fedtailor.weights import delta, learned, mean, select
+from fedtailor.parties import Client, Range, Replies, Schema, Server
+from fedtailor.weights import delta, learned, select
 
 
 class FedNova(Method):
@@ -22,21 +22,6 @@ class FedNova(Method):
     """
 
     name: ClassVar = "fednova"
-    card: ClassVar = Card(
-        paper="Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, "
-        "NeurIPS",
-        year=2020,
-        exchanged="the model down; the normalised update and its norm up",
-        limits=(
-            "the same number of steps on every client: FedAvg",
-            "Adam: its moves are not sums of gradients, the number of steps stands for |a_i|",
-        ),
-        deviations=(
-            "weight decay and clipping count as part of the local loss, so they leave a_i as it is",
-            "running statistics are averaged by data size; the paper does not treat them",
-            "no momentum on the server, which the paper offers as an option",
-        ),
-    )
 
     mu: float = Field(0.0, ge=0, le=1000, description="strength of a pull to the received model; 0 is none")
 
@@ -57,11 +42,30 @@ class FedNova(Method):
         # with a pull, |a_i| no longer measures the work done: tau_eff is then the mean number of steps
         return Payload({"model": {**w_i, **d}}, {"samples": client.samples, "tau": tau if self.mu else norm})
 
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return super().reply_schema(network, shared).extended(numbers={"tau": Range(0)})
+
     def finish(self, server: Server, replies: Replies) -> None:
         n = [reply.number("samples") for reply in replies.values()]
         tau = [reply.number("tau") for reply in replies.values()]
         tau_eff = sum(n_i * tau_i for n_i, tau_i in zip(n, tau, strict=True)) / sum(n)
-        d = mean([reply["model"] for reply in replies.values()], n)
+        d = server.average(replies)
         # Deviation: running statistics, which the paper does not treat, are averaged by data size.
         w = learned(server.weights, server.network.statistics)
         server.weights = {**d, **{name: tensor - tau_eff * d[name] for name, tensor in w.items()}}
+
+
+FedNova.card = Card(
+    paper="Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS",
+    year=2020,
+    exchanged="the model down; the normalised update and its norm up",
+    limits=(
+        "the same number of steps on every client: FedAvg",
+        "Adam: its moves are not sums of gradients, the number of steps stands for |a_i|",
+    ),
+    deviations=(
+        "weight decay and clipping count as part of the local loss, so they leave a_i as it is",
+        "running statistics are averaged by data size; the paper does not treat them",
+        "no momentum on the server, which the paper offers as an option",
+    ),
+)

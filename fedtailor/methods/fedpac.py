@@ -13,8 +13,8 @@ from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.methods.simplex import smallest
 from fedtailor.models import Network
 from fedtailor.models.evaluating import evaluating
-from fedtailor.parties import Client, Replies, Server
-from fedtailor.weights import Weights, mean, select
+from fedtailor.parties import Client, Range, Replies, Schema, Server, Tensors
+from fedtailor.weights import Weights, select
 
 
 class FedPAC(Method):
@@ -29,34 +29,11 @@ class FedPAC(Method):
     """
 
     name: ClassVar = "fedpac"
-    card: ClassVar = Card(
-        paper="Xu et al., Personalized Federated Learning with Feature Alignment and Classifier Collaboration, ICLR",
-        year=2023,
-        exchanged="the model and class centroids down; the model, class means and feature statistics up",
-        server_state="the global body, the mean head, the class centroids, and a head for every client seen",
-        cost="that of FedAvg and three forward passes; a quadratic programme per client on the server",
-        limits=(
-            "lam = 0 and heads = own: FedRep",
-            "lam = 0 and heads = mean: FedRep that shares its head as well",
-            "a client with no variance (one sample) gets its own head back",
-            "where all the weight falls on one client, another one receives that client's head",
-            "needs a network that ends with its head: there are no features to align otherwise",
-        ),
-        deviations=(
-            "the quadratic programme is solved exactly; the authors' code uses cvxpy and cuts weights below 1e-3",
-            "a client seen for the first time gets the mean of the last heads; in the paper it has the initial one",
-            "a class without samples in a round keeps its centroid; one that was never seen aligns nothing",
-            "with batch normalisation the class means are those of features normalised as in training, which is "
-            "where they are aligned; running statistics are far from them in the first rounds, and training diverges",
-            "in a regression all samples are one class",
-        ),
-        only_sums=False,
-    )
 
     lam: float = Field(1.0, ge=0, le=1000, description="strength of the alignment; 0 switches it off")
     head_epochs: int = Field(1, ge=0, le=10_000, description="epochs on the head, before the run's on the body")
     heads: Literal["optimal", "mean", "own"] = Field(
-        "optimal", description="how a client's head comes about: the optimal mix, the mean by data size, or its own"
+        "optimal", description="what a client's head is: the optimal mix, the mean by data size, or its own"
     )
 
     def inert(self) -> str | None:
@@ -81,9 +58,9 @@ class FedPAC(Method):
         if self.heads == "mean":
             return
         head = server.network.part("head")
-        heads = [select(reply["model"], head) for reply in replies.values()]
         for client, row in zip(replies, self._shares(replies).tolist(), strict=True):
-            server.memory[client]["head"] = mean(heads, row)
+            weights = dict(zip(replies, row, strict=True))
+            server.memory[client]["head"] = server.average(replies, weights=weights, names=head)
 
     def _shares(self, replies: Replies) -> Tensor:
         """The share of each head in that of each client.  # (clients, clients)"""
@@ -109,7 +86,7 @@ class FedPAC(Method):
             client.train("body", objective=self._aligned(client, prototypes))
 
     def upload(self, client: Client) -> Payload:
-        received = client.features(client.twin(client.received))
+        received = client.features(client.second_network(client.received))
         trained = client.features(batch_statistics=True)  # as the alignment sees features, in training
         with evaluating(client.network.module):
             outputs = client.network(client.data("train")[0][:1]).shape[1]
@@ -126,6 +103,10 @@ class FedPAC(Method):
             },
             numbers={"samples": client.samples, "variance": float(variance.clamp(min=0))},
         )
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        groups = {"prototypes": Tensors(frozenset({"means", "counts"})), "statistics": Tensors(frozenset({"H"}))}
+        return super().reply_schema(network, shared).extended(groups, {"variance": Range(0)})
 
     def _aligned(self, client: Client, prototypes: Mapping[str, Tensor]) -> Objective:
         device = client.data("train")[0].device
@@ -156,7 +137,7 @@ def combinations(joint: Tensor, variances: Tensor) -> Tensor:
 
 
 def _centroids(replies: Sequence[Weights], before: Weights | None) -> Weights:
-    """Class means weighted by class counts; a class that nobody has now keeps its old one."""
+    """Class means weighted by class counts; a class without samples now keeps its old one."""
     counts = torch.stack([reply["counts"] for reply in replies])  # (clients, classes)
     means = torch.stack([reply["means"] for reply in replies])  # (clients, classes, features)
     total = counts.sum(0)
@@ -175,3 +156,28 @@ def _classes(client: Client, targets: Tensor) -> Tensor:
         return targets
     # Deviation: the paper has classes only; the samples of a regression are one class.
     return torch.zeros(len(targets), dtype=torch.int64, device=targets.device)
+
+
+FedPAC.card = Card(
+    paper="Xu et al., Personalized Federated Learning with Feature Alignment and Classifier Collaboration, ICLR",
+    year=2023,
+    exchanged="the model and class centroids down; the model, class means and feature statistics up",
+    server_state="the global body, the mean head, the class centroids, and a head for every client seen",
+    cost="that of FedAvg and three forward passes; a quadratic programme per client on the server",
+    limits=(
+        "lam = 0 and heads = own: FedRep",
+        "lam = 0 and heads = mean: FedRep that shares its head as well",
+        "a client with no variance (one sample) gets its own head back",
+        "where all the weight falls on one client, another one receives that client's head",
+        "needs a network that ends with its head: there are no features to align otherwise",
+    ),
+    deviations=(
+        "the quadratic programme is solved exactly; the authors' code uses cvxpy and cuts weights below 1e-3",
+        "a client seen for the first time gets the mean of the last heads; in the paper it has the initial one",
+        "a class without samples in a round keeps its centroid; one that was never seen aligns nothing",
+        "with batch normalisation the class means are those of features normalised as in training, which is "
+        "where they are aligned; running statistics are far from them in the first rounds, and training diverges",
+        "in a regression all samples are one class",
+    ),
+    only_sums=False,
+)

@@ -12,12 +12,14 @@ class FedPer(Method):
     """
 
     name: ClassVar = "fedper"
-    card: ClassVar = Card(
-        paper="Arivazhagan et al., Federated Learning with Personalization Layers, arXiv 1912.00818",
-        year=2019,
-        exchanged="the body down, the body up",
-        client_state="its head",
-        server_state="the global body",
-        limits=("a head of no layers: FedAvg", "a body of no layers: Local-only"),
-    )
     shares: ClassVar = "body"
+
+
+FedPer.card = Card(
+    paper="Arivazhagan et al., Federated Learning with Personalization Layers, arXiv 1912.00818",
+    year=2019,
+    exchanged="the body down, the body up",
+    client_state="its head",
+    server_state="the global body",
+    limits=("a head of no layers: FedAvg", "a body of no layers: Local-only"),
+)

@@ -26,26 +26,6 @@ class FedPHP(Method):
     """
 
     name: ClassVar = "fedphp"
-    card: ClassVar = Card(
-        paper="Li et al., FedPHP: Federated Personalization with Inherited Private Models, ECML PKDD",
-        year=2021,
-        exchanged="the model down, the model up",
-        client_state="its inherited private model",
-        cost="that of FedAvg and a forward pass of the inherited model per epoch",
-        limits=(
-            "lam = 0: the global model is FedAvg's; the personal one is a moving average",
-            "lam = mu = 0: FedAvg",
-            "lam = 1: the loss is switched off, the head is not trained",
-        ),
-        deviations=(
-            "mu and lam are 0.1 as in pFedRLLA's comparison; the authors' code has mu = 0.9",
-            "mu grows with the round; in the paper with the client's participations over their expected number, "
-            "which comes to the same on average and needs no knowledge of the sampling",
-            "a client's first training has nothing to learn from; the authors' code begins with the initial model",
-            "the kernels' bandwidths are fixed (10, 15, 20, 50); the authors' code scales them with each batch",
-            "where a network cannot be cut before its head, its outputs take the place of the features",
-        ),
-    )
 
     lam: float = Field(0.1, ge=0, le=1, description="share of the transfer in the loss; 0 learns from the data alone")
     mu: float = Field(0.1, ge=0, le=1, description="weight of the inherited model at the end; 0 inherits nothing")
@@ -66,7 +46,7 @@ class FedPHP(Method):
         if inherited is None or self.lam == 0:
             client.train()
         else:
-            client.train(objective=self._transfer(client, client.twin(inherited)))
+            client.train(objective=self._transfer(client, client.second_network(inherited)))
         trained = client.weights()
         # Deviation: the clock is the round; the paper's is the client's participations over their expected number.
         mu = self.mu * min(1.0, client.round / max(1, client.rounds))
@@ -104,3 +84,25 @@ def _features_and_outputs(network: Network, inputs: Tensor) -> tuple[Tensor, Ten
         return outputs, outputs
     features = network.features(inputs)
     return features, network.classify(features)
+
+
+FedPHP.card = Card(
+    paper="Li et al., FedPHP: Federated Personalization with Inherited Private Models, ECML PKDD",
+    year=2021,
+    exchanged="the model down, the model up",
+    client_state="its inherited private model",
+    cost="that of FedAvg and a forward pass of the inherited model per epoch",
+    limits=(
+        "lam = 0: the global model is FedAvg's; the personal one is a moving average",
+        "lam = mu = 0: FedAvg",
+        "lam = 1: the loss is switched off, the head is not trained",
+    ),
+    deviations=(
+        "mu and lam are 0.1 as in pFedRLLA's comparison; the authors' code has mu = 0.9",
+        "mu grows with the round; in the paper with the client's participations over their expected number, "
+        "which comes to the same on average and needs no knowledge of the sampling",
+        "a client's first training has nothing to learn from; the authors' code begins with the initial model",
+        "the kernels' bandwidths are fixed (10, 15, 20, 50); the authors' code scales them with each batch",
+        "where a network cannot be cut before its head, its outputs take the place of the features",
+    ),
+)

@@ -16,16 +16,6 @@ class FedProx(Method):
     """
 
     name: ClassVar = "fedprox"
-    card: ClassVar = Card(
-        paper="Li et al., Federated Optimization in Heterogeneous Networks, MLSys",
-        year=2020,
-        exchanged="the model down, the model up",
-        limits=("mu = 0: FedAvg",),
-        deviations=(
-            "every client does the same number of epochs; the paper also lets stragglers do fewer",
-            "the mean is weighted by data size; the paper samples clients by size and takes the plain mean",
-        ),
-    )
 
     mu: float = Field(0.1, ge=0, le=1000, description="strength of the pull; 0 is FedAvg")
 
@@ -33,4 +23,16 @@ class FedProx(Method):
         return "mu = 0 switches the proximal term off: this is FedAvg" if self.mu == 0 else None
 
     def fit(self, client: Client) -> None:
-        client.train(toward=client.received, pull=self.mu)
+        client.train(toward=client.received, pull=self.mu)  # eq. 2
+
+
+FedProx.card = Card(
+    paper="Li et al., Federated Optimization in Heterogeneous Networks, MLSys",
+    year=2020,
+    exchanged="the model down, the model up",
+    limits=("mu = 0: FedAvg",),
+    deviations=(
+        "every client does the same number of epochs; the paper also lets stragglers do fewer",
+        "the mean is weighted by data size; the paper samples clients by size and takes the plain mean",
+    ),
+)

@@ -15,23 +15,6 @@ class FedRep(Method):
     """
 
     name: ClassVar = "fedrep"
-    card: ClassVar = Card(
-        paper="Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML",
-        year=2021,
-        exchanged="the body down, the body up",
-        client_state="its head",
-        server_state="the global body",
-        cost="that of FedAvg and a forward pass: the frozen body's features are computed once for all head epochs",
-        limits=(
-            "head_epochs = 0: FedBABU before its fine-tuning",
-            "epochs = 0: private heads on the initial body",
-            "a head of no layers: FedAvg",
-        ),
-        deviations=(
-            "5 head epochs, as in pFedRLLA's comparison; the paper's experiments do 10 and then few on the body",
-            "the mean is weighted by data size; the paper's Alg. 1 takes the plain mean",
-        ),
-    )
     shares: ClassVar = "body"
 
     # Deviation: 5 as in pFedRLLA's comparison; the paper has 10.
@@ -48,3 +31,22 @@ class FedRep(Method):
     def fit(self, client: Client) -> None:
         client.train("head", epochs=self.head_epochs)
         client.train("body")
+
+
+FedRep.card = Card(
+    paper="Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML",
+    year=2021,
+    exchanged="the body down, the body up",
+    client_state="its head",
+    server_state="the global body",
+    cost="that of FedAvg and a forward pass: the frozen body's features are computed once for all head epochs",
+    limits=(
+        "head_epochs = 0: FedBABU before its fine-tuning",
+        "epochs = 0: private heads on the initial body",
+        "a head of no layers: FedAvg",
+    ),
+    deviations=(
+        "5 head epochs, as in pFedRLLA's comparison; the paper's experiments do 10 and then few on the body",
+        "the mean is weighted by data size; the paper's Alg. 1 takes the plain mean",
+    ),
+)

@@ -20,11 +20,11 @@ from fedtailor.parties import (
     Client,
     Decide,
     Decided,
+    Decider,
     Decision,
     Feature,
     Replies,
     Reward,
-    Rule,
     Server,
     State,
     Steps,
@@ -224,10 +224,10 @@ class HAPFL(AgentMethod):
 
     # Allocation and aggregation
 
-    def _decision(self, server: Server, name: str, kind: Kind, search: Rule, start: str) -> Decision:
+    def _decision(self, server: Server, name: str, kind: Kind, search: Decider, start: str) -> Decision:
         seen, agent = [Feature("time", scale="log" if self.state == "log" else "")], self.agents.of(name)
         slots, streams = server.largest_cohort, (start, f"exploration of {name}", f"learning of {name}")
-        return Decision(name, seen, {name: kind}, agent, slots, rules={"search": search}, streams=streams)
+        return Decision(name, seen, {name: kind}, agent, slots, deciders={"search": search}, streams=streams)
 
     def _allocate(self, server: Server, seconds: Mapping[int, float]) -> Steps:
         """Line 12: sizes and epochs of these clients, who come in the order of their assessed times T^d."""

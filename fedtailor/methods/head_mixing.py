@@ -161,7 +161,7 @@ class HeadMixing(AgentMethod):
                 self.agent,
                 slots,
                 own=self.own_slots,
-                rules={"similarity": None, "prior": None},
+                deciders={"similarity": None, "prior": None},
                 options=options,
                 streams=("agent", "weights of {about}", "replay"),
             )

@@ -1,5 +1,5 @@
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -8,8 +8,9 @@ from pydantic import Field
 from fedtailor.errors import UserError
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.parties import Client, Replies, Server
-from fedtailor.weights import Weights, mean, select
+from fedtailor.models import Network
+from fedtailor.parties import Client, Range, Replies, Schema, Server
+from fedtailor.weights import Weights, select
 
 
 class IFCA(Method):
@@ -17,27 +18,11 @@ class IFCA(Method):
 
     Exchanged: k models down; the model of the chosen cluster and its number up.
     Client: chooses the model of lowest loss on its training data, then E epochs of SGD from it (Alg. 1).
-    Server: per cluster the mean of the models of those who chose it, weighted by data size; a cluster that
-    nobody chose stays as it is.
+    Server: per cluster the mean of the models of the clients that chose it, weighted by data size; a cluster
+    without clients is left unchanged.
     """
 
     name: ClassVar = "ifca"
-    card: ClassVar = Card(
-        paper="Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS",
-        year=2020,
-        exchanged="k models down, one model and a cluster number up",
-        client_state="the number of its cluster",
-        server_state="k models, and which cluster each client chose last",
-        cost="that of FedAvg and k forward passes over the training data",
-        limits=(
-            "k = 1: FedAvg",
-            "a cluster that is nobody's best at the start may never be chosen: the paper restarts with other seeds",
-        ),
-        deviations=(
-            "the model averaging form of Alg. 1, weighted by data size; the paper takes the plain mean",
-            "cluster 0 starts from the run's initial model, so that runs compare; the others are drawn anew",
-        ),
-    )
 
     k: int = Field(2, ge=1, le=1000, description="number of clusters; 1 is FedAvg")
 
@@ -62,20 +47,18 @@ class IFCA(Method):
         reply = super().upload(client)
         return Payload(reply.groups, {**reply.numbers, "cluster": client.state["cluster"]})
 
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return super().reply_schema(network, shared).extended(numbers={"cluster": Range(0, self.k - 1, whole=True)})
+
     def finish(self, server: Server, replies: Replies) -> None:
         chosen = {client: int(reply.number("cluster")) for client, reply in replies.items()}
         server.state["chosen"].update(chosen)
         for j in sorted(set(chosen.values()) & set(range(self.k))):
-            server.state["clusters"][j] = average(reply for i, reply in replies.items() if chosen[i] == j)
+            members = {i: reply for i, reply in replies.items() if chosen[i] == j}
+            server.state["clusters"][j] = server.average(members)
 
     def models(self, server: Server) -> dict[str, Weights]:
         return {f"cluster/{j}": {**server.initial, **model} for j, model in enumerate(server.state["clusters"])}
-
-
-def average(replies: Iterable[Payload]) -> Weights:
-    """FedAvg inside a cluster: the mean of its members' models, weighted by data size."""
-    members = list(replies)
-    return mean([reply["model"] for reply in members], [reply.number("samples") for reply in members])
 
 
 def choose_cluster(client: Client, payload: Payload) -> int:
@@ -101,3 +84,21 @@ def _drawn_anew(server: Server, j: int) -> Weights:
     if all(torch.equal(drawn[name], server.initial[name]) for name in drawn):
         raise UserError("method.k: no layer of this network has reset_parameters(), so clusters would start equal")
     return select(drawn, server.shared)
+
+
+IFCA.card = Card(
+    paper="Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS",
+    year=2020,
+    exchanged="k models down, one model and a cluster number up",
+    client_state="the number of its cluster",
+    server_state="k models, and which cluster each client chose last",
+    cost="that of FedAvg and k forward passes over the training data",
+    limits=(
+        "k = 1: FedAvg",
+        "a cluster that is no client's best at the start may never be chosen: the paper restarts with other seeds",
+    ),
+    deviations=(
+        "the model averaging form of Alg. 1, weighted by data size; the paper takes the plain mean",
+        "cluster 0 starts from the run's initial model, so that runs compare; the others are drawn anew",
+    ),
+)

@@ -12,17 +12,19 @@ class LGFedAvg(Method):
     """
 
     name: ClassVar = "lg-fedavg"
-    card: ClassVar = Card(
-        paper="Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global Representations, "
-        "arXiv 2001.01523",
-        year=2020,
-        exchanged="the head down, the head up",
-        client_state="its body",
-        server_state="the global head",
-        limits=("a head of all layers: FedAvg", "a head of no layers: Local-only"),
-        deviations=(
-            "starts from the initial model; the paper's experiments may start from one trained by FedAvg",
-            "a client that never trained predicts with the initial body; the paper asks an ensemble of all clients",
-        ),
-    )
     shares: ClassVar = "head"
+
+
+LGFedAvg.card = Card(
+    paper="Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global Representations, "
+    "arXiv 2001.01523",
+    year=2020,
+    exchanged="the head down, the head up",
+    client_state="its body",
+    server_state="the global head",
+    limits=("a head of all layers: FedAvg", "a head of no layers: Local-only"),
+    deviations=(
+        "starts from the initial model; the paper's experiments may start from one trained by FedAvg",
+        "a client that never trained predicts with the initial body; the paper asks an ensemble of all clients",
+    ),
+)

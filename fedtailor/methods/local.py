@@ -10,11 +10,13 @@ class Local(Method):
     """
 
     name: ClassVar = "local"
-    card: ClassVar = Card(
-        paper="no federation: the floor of every comparison",
-        year=0,
-        exchanged="nothing",
-        client_state="its model",
-        server_state="nothing",
-    )
     shares: ClassVar = "none"
+
+
+Local.card = Card(
+    paper="no federation: the floor of every comparison",
+    year=0,
+    exchanged="nothing",
+    client_state="its model",
+    server_state="nothing",
+)

@@ -23,25 +23,6 @@ class PerFedAvg(Method):
     """
 
     name: ClassVar = "per-fedavg"
-    card: ClassVar = Card(
-        paper="Fallah et al., Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic "
-        "Meta-Learning Approach, NeurIPS",
-        year=2020,
-        exchanged="the model down, the model up",
-        cost="that of FedAvg, 4/3 of it for hessian-free; the adaptation only where a model is deployed or tested",
-        limits=(
-            "alpha = 0: FedAvg on the second part of every mini-batch, deployed without adaptation",
-            "alpha too large for the losses' curvature: the received model is useless before its adaptation, and "
-            "hessian-free diverges (the paper asks for alpha < 1/L)",
-            "hessian-free with clipping: a difference of clipped gradients is no Hessian",
-        ),
-        deviations=(
-            "D, D' and D'' are parts of the run's mini-batch, so that steps and data are those of FedAvg; the paper "
-            "draws them apart",
-            "alpha is 0.01, the paper has a constant of its own for every experiment",
-            "the mean is weighted by data size, as in the other methods; the paper's is plain",
-        ),
-    )
 
     variant: Literal["first-order", "hessian-free"] = Field("first-order", description="how the Hessian is treated")
     # Deviation: the paper has an alpha for every experiment.
@@ -92,3 +73,24 @@ class PerFedAvg(Method):
 
         client.load(client.received)
         client.train(steps=self.adapt_steps, step=step)
+
+
+PerFedAvg.card = Card(
+    paper="Fallah et al., Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic "
+    "Meta-Learning Approach, NeurIPS",
+    year=2020,
+    exchanged="the model down, the model up",
+    cost="that of FedAvg, 4/3 of it for hessian-free; the adaptation only where a model is deployed or tested",
+    limits=(
+        "alpha = 0: FedAvg on the second part of every mini-batch, deployed without adaptation",
+        "alpha too large for the losses' curvature: the received model is useless before its adaptation, and "
+        "hessian-free diverges (the paper asks for alpha < 1/L)",
+        "hessian-free with clipping: a difference of clipped gradients is no Hessian",
+    ),
+    deviations=(
+        "D, D' and D'' are parts of the run's mini-batch, so that steps and data are those of FedAvg; the paper "
+        "draws them apart",
+        "alpha is 0.01, the paper has a constant of its own for every experiment",
+        "the mean is weighted by data size, as in the other methods; the paper's is plain",
+    ),
+)

@@ -25,25 +25,6 @@ class PFedLA(Method):
     """
 
     name: ClassVar = "pfedla"
-    card: ClassVar = Card(
-        paper="Ma et al., Layer-wised Model Aggregation for Personalized Federated Learning, CVPR",
-        year=2022,
-        exchanged="the client's mixture down (without its local layers), its model up",
-        client_state="nothing; with k > 0 its model",
-        server_state="the last model and a hypernetwork of every client, stored by row; a hypernetwork has about "
-        "hidden x layers x clients numbers; in memory those of the cohort and up to 64 MB of rows",
-        cost="that of FedAvg; on the server two readings of all stored models",
-        limits=(
-            "equal weights, as at the start: the plain mean of all clients' models",
-            "all weight on itself, or k = all layers: Local-only",
-        ),
-        deviations=(
-            "a softmax makes the weights sum to 1, and they start equal; ReLU outputs may all be 0",
-            "only clients that have trained have weight; in the paper every client takes part in every round",
-            "with k > 0 local layers are not sent down but still uploaded, since others may use them",
-        ),
-        only_sums=False,
-    )
 
     lr: float = Field(5e-3, ge=0, le=1000, description="learning rate of the hypernetworks; 0 keeps the plain mean")
     embedding: int = Field(100, ge=1, le=10_000, description="size of a client's embedding v_i")
@@ -157,3 +138,24 @@ def _layer(name: str) -> str:
 def _layers(server: Server) -> list[str]:
     """The layers that travel."""
     return list(dict.fromkeys(_layer(name) for name in server.weights))
+
+
+PFedLA.card = Card(
+    paper="Ma et al., Layer-wised Model Aggregation for Personalized Federated Learning, CVPR",
+    year=2022,
+    exchanged="the client's mixture down (without its local layers), its model up",
+    client_state="nothing; with k > 0 its model",
+    server_state="the last model and a hypernetwork of every client, stored by row; a hypernetwork has about "
+    "hidden x layers x clients numbers; in memory those of the cohort and up to 64 MB of rows",
+    cost="that of FedAvg; on the server two readings of all stored models",
+    limits=(
+        "equal weights, as at the start: the plain mean of all clients' models",
+        "all weight on itself, or k = all layers: Local-only",
+    ),
+    deviations=(
+        "a softmax makes the weights sum to 1, and they start equal; ReLU outputs may all be 0",
+        "only clients that have trained have weight; in the paper every client takes part in every round",
+        "with k > 0 local layers are not sent down but still uploaded, since others may use them",
+    ),
+    only_sums=False,
+)

@@ -22,23 +22,6 @@ class PFedMe(Method):
     """
 
     name: ClassVar = "pfedme"
-    card: ClassVar = Card(
-        paper="T. Dinh et al., Personalized Federated Learning with Moreau Envelopes, NeurIPS",
-        year=2020,
-        exchanged="the model down, the model up",
-        client_state="its personal model theta_i, to deploy; a round does not begin with it",
-        cost="K times that of FedAvg",
-        limits=(
-            "lam = 0 or beta = 0: the global model never moves",
-            "inner_steps large: theta is the minimiser of the envelope, if eta_p (L + lam) < 2 for L-smooth losses",
-        ),
-        deviations=(
-            "the mean is weighted by data size, as in the other methods; the paper's is plain",
-            "eta_p is 0.01, which is stable at lam = 15; the paper chooses it anew for every experiment",
-            "theta begins a round at w and goes on from batch to batch, as in the authors' code; the paper only asks "
-            "for an approximate minimiser (restart = true begins every batch at w_i)",
-        ),
-    )
 
     lam: float = Field(15.0, ge=0, le=10_000, description="strength of the envelope's pull")
     inner_steps: int = Field(5, ge=1, le=1000, description="steps K of theta on every mini-batch")
@@ -85,3 +68,22 @@ class PFedMe(Method):
 
     def personal(self, client: Client) -> None:
         client.load(client.state["theta"])
+
+
+PFedMe.card = Card(
+    paper="T. Dinh et al., Personalized Federated Learning with Moreau Envelopes, NeurIPS",
+    year=2020,
+    exchanged="the model down, the model up",
+    client_state="its personal model theta_i, to deploy; a round does not begin with it",
+    cost="K times that of FedAvg",
+    limits=(
+        "lam = 0 or beta = 0: the global model never moves",
+        "inner_steps large: theta is the minimiser of the envelope, if eta_p (L + lam) < 2 for L-smooth losses",
+    ),
+    deviations=(
+        "the mean is weighted by data size, as in the other methods; the paper's is plain",
+        "eta_p is 0.01, which is stable at lam = 15; the paper chooses it anew for every experiment",
+        "theta begins a round at w and continues from batch to batch, as in the authors' code; the paper only asks "
+        "for an approximate minimiser (restart = true begins every batch at w_i)",
+    ),
+)

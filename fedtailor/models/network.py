@@ -1,4 +1,4 @@
-"""A module with a declared body and head."""
+"""A module with a declared body, head and, in some networks, adapter."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -16,7 +16,7 @@ from fedtailor.seeding import seed_of
 
 __all__ = ["NORMALISATION", "Inputs", "Network", "Part", "SideBySide", "build"]
 
-Part = Literal["all", "body", "head", "none"]
+Part = Literal["all", "body", "head", "adapter", "none"]
 
 NORMALISATION = (
     nn.BatchNorm1d,
@@ -35,46 +35,68 @@ NORMALISATION = (
 def build(settings: ModelSettings, inputs: Inputs, seed: int) -> "Network":
     """The network with its initial weights: the same bits for the same seed, in every process.
 
-    The global random numbers of torch are as they were before.
+    The global random state of torch is unchanged.
     """
     name = auto_name(inputs) if settings.name == "auto" else settings.name
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        # Not `torch.manual_seed`, which would also seed the accelerators that are not put back.
+        # Not `torch.manual_seed`: it would also seed the accelerators, whose state is not restored.
         torch.default_generator.manual_seed(seed_of(seed, "model"))
         module = _module(name, settings, inputs)
-        return Network(module, find_head(module, settings.head, name), inputs)
+        return Network(module, find_head(module, settings.head, name), inputs, find_adapter(module, name))
 
 
 class Network:
-    """A module with a declared body and head.
+    """A module with a declared body and head, and an adapter where the module declares one.
 
-    A *layer* is a module that holds tensors itself; `layers` gives its tensors by name. Tensors of a
-    part, of a layer or of the whole are always listed in the order of the module's state dict.
+    A *layer* is a module that holds tensors itself; `layers` gives its tensors by name. Tensors of a part, of a layer
+    or of the whole are always listed in the order of the module's state dict.
+
+    Parameters
+    ----------
+    module
+        The module.
+    head_layers
+        Names of the layers of its head.
+    inputs
+        What the network takes and gives.
+    adapter_layers
+        Names of the layers of its adapter; none by default. All other layers are the body.
+
+    Examples
+    --------
+    >>> network = Network(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), ["2"], Inputs((4,), 2))
+    >>> sorted(network.part("head"))
+    ['2.bias', '2.weight']
+    >>> network.load(network.weights("body"))
     """
 
-    def __init__(self, module: nn.Module, head_layers: Iterable[str], inputs: Inputs) -> None:
-        """Declare `head_layers`, names of layers of `module`, as its head and all others as its body."""
+    def __init__(
+        self, module: nn.Module, head_layers: Iterable[str], inputs: Inputs, adapter_layers: Iterable[str] = ()
+    ) -> None:
         self.module = module
         self.inputs = inputs
         self.layers = layers_of(module)
         self.head_layers = tuple(layer for layer in self.layers if layer in set(head_layers))
+        self.adapter_layers = tuple(layer for layer in self.layers if layer in set(adapter_layers))
         self.names = tensor_names(module)
         self._homes = {name: _home(module, name) for name in self.names}
         self.normalisation = frozenset(name for name in self.names if _is_normalisation(self._homes[name][0]))
         buffers = dict(module.named_buffers(remove_duplicate=False))
         self.statistics = frozenset(self.normalisation & buffers.keys())
         head = frozenset(name for layer in self.head_layers for name in self.layers[layer])
+        adapter = frozenset(name for layer in self.adapter_layers for name in self.layers[layer])
         self._parts: dict[Part, frozenset[str]] = {
             "all": frozenset(self.names),
-            "body": frozenset(self.names) - head,
+            "body": frozenset(self.names) - head - adapter,
             "head": head,
+            "adapter": adapter,
             "none": frozenset(),
         }
         self._split = self._find_split(inputs)
 
     @property
     def splittable(self) -> bool:
-        """Whether `features` and `classify` exist; if not, the parts are known by their tensors only."""
+        """Whether `features` and `classify` exist; if not, the parts are only sets of tensors."""
         return self._split is not None
 
     @property
@@ -86,7 +108,7 @@ class Network:
         return self.module(x)  # type: ignore[no-any-return]
 
     def features(self, x: Tensor) -> Tensor:
-        """The output of the body, which is the input of the first layer of the head."""
+        """The input of the first layer of the head: the output of the body, and of an adapter inside it."""
         return self._cut().features(x)
 
     def classify(self, features: Tensor) -> Tensor:
@@ -103,7 +125,7 @@ class Network:
         return {name: value for name, value in self.module.named_parameters() if name in names}
 
     def weights(self, part: Part = "all") -> dict[str, Tensor]:
-        """Copies of the tensors of a part, contiguous and on the CPU, whatever the module uses itself."""
+        """Copies of the tensors of a part, contiguous and on the CPU."""
         names = self._parts[part]
         return {name: _copy(self._tensor(name)) for name in self.names if name in names}
 
@@ -131,7 +153,7 @@ class Network:
     def _cut(self) -> Split:
         if self._split is None:
             raise ValueError(
-                f"this network's head ({', '.join(self.head_layers)}) is not the last thing it computes, "
+                f"this network's head ({', '.join(self.head_layers)}) is not its last layer, "
                 "so there are no features to classify"
             )
         return self._split
@@ -142,9 +164,9 @@ class Network:
 
 
 class SideBySide(Network):
-    """Several networks as one, to be trained together on the same mini-batches: the same modules, under these names.
+    """Several networks as one, trained together on the same mini-batches; the modules keep these names.
 
-    What it computes is up to whoever trains it (an objective that calls the networks); it has no head.
+    The training objective calls the networks; the combination has no head.
     """
 
     def __init__(self, networks: "Mapping[str, Network]") -> None:
@@ -173,10 +195,17 @@ def layers_of(module: nn.Module) -> dict[str, tuple[str, ...]]:
 
 def find_head(module: nn.Module, head: str | tuple[str, ...], name: str) -> tuple[str, ...]:
     """The names of the layers that `model.head` means for this module."""
+    adapter = find_adapter(module, name)
     if isinstance(head, tuple):
         chosen = _named(module, head)
+        if both := [layer for layer in adapter if any(_within(layer, one) for one in chosen)]:
+            raise UserError(f"model {name!r} declares {both[0]!r} as part of its adapter: model.head must not name it")
     else:
-        linear = [layer for layer, part in module.named_modules() if isinstance(part, nn.Linear)]
+        linear = [
+            layer
+            for layer, part in module.named_modules()
+            if isinstance(part, nn.Linear) and not any(_within(one, layer) for one in adapter)
+        ]
         if not linear:
             raise UserError(
                 f"model {name!r} has no linear layer for model.head = {head!r}: "
@@ -186,6 +215,16 @@ def find_head(module: nn.Module, head: str | tuple[str, ...], name: str) -> tupl
     layers = tuple(layer for layer in layers_of(module) if any(_within(layer, one) for one in chosen))
     _refuse_sharing(module, layers, name)
     return layers
+
+
+def find_adapter(module: nn.Module, name: str) -> tuple[str, ...]:
+    """The layers of the adapter that a module declares by its attribute ``adapter_layers``; mostly none."""
+    declared = getattr(module, "adapter_layers", ())
+    layers = layers_of(module)
+    for one in declared:
+        if not any(_within(layer, one) for layer in layers):
+            raise unknown(f"layer in adapter_layers of model {name!r}", one, layers)
+    return tuple(layer for layer in layers if any(_within(layer, one) for one in declared))
 
 
 def _module(name: str, settings: ModelSettings, inputs: Inputs) -> nn.Module:
@@ -209,7 +248,7 @@ def _within(layer: str, container: str) -> bool:
 
 
 def _refuse_sharing(module: nn.Module, head: tuple[str, ...], name: str) -> None:
-    """A tensor of both parts could neither travel nor stay."""
+    """Fail if body and head share a tensor, which could be neither sent nor kept."""
     homes: dict[int, str] = {}
     tensors = module.state_dict(keep_vars=True)
     for layer, names in layers_of(module).items():

@@ -2,13 +2,14 @@
 
 from fedtailor.parties.client import Client
 from fedtailor.parties.clock import Clock, Duration
-from fedtailor.parties.decision import AgentTables, Decided, Decision, Feature, Question, Rule
+from fedtailor.parties.decision import AgentTables, Decided, Decider, Decision, Feature, Question
 from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
 from fedtailor.parties.policy import Policy, check_policy, read_policy
 from fedtailor.parties.replies import Replies
 from fedtailor.parties.requests import Ask, Decide, Key, Reward, Steps
+from fedtailor.parties.schema import Range, Schema, Tensors
 from fedtailor.parties.server import Server
 from fedtailor.parties.state import State
 
@@ -19,6 +20,7 @@ __all__ = [
     "Clock",
     "Decide",
     "Decided",
+    "Decider",
     "Decision",
     "Decisions",
     "Duration",
@@ -28,12 +30,14 @@ __all__ = [
     "Moment",
     "Policy",
     "Question",
+    "Range",
     "Replies",
     "Reward",
-    "Rule",
+    "Schema",
     "Server",
     "State",
     "Steps",
+    "Tensors",
     "check_policy",
     "read_policy",
 ]

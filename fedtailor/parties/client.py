@@ -1,21 +1,21 @@
 """A client as a method sees it, in one task."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedtailor.learning import (
-    Batch,
     FeatureCache,
-    Objective,
     Score,
     Trace,
     TrainingSettings,
-    descend,
+    TrainOptions,
     evaluate,
     features,
+    keywords_of,
     train,
 )
 from fedtailor.messages.payload import Payload
@@ -24,11 +24,53 @@ from fedtailor.parties.moment import Moment
 from fedtailor.weights import Weights
 
 
-class Client:
-    """One client in one task. Only ``state`` (and the private part of the model) outlives the task.
+@dataclass(frozen=True, kw_only=True)
+class ClientTrainOptions(TrainOptions):
+    """The keywords of ``client.train``: those of `TrainOptions`, and two more.
 
-    The model is in ``network``: the initial weights with the client's private part laid over them.
-    Test data are out of reach.
+    Parameters
+    ----------
+    rows
+        Numbers of the training samples to use; all by default.
+    network
+        Another network to train than the client's own.
+    """
+
+    rows: Tensor | None = None
+    network: Network | None = None
+
+
+class Client:
+    """One client in one task. Only ``state`` and the private part of the model outlive the task.
+
+    At the start of a task the model holds the initial weights and the client's private part. A method has no access
+    to test data.
+
+    Attributes
+    ----------
+    id, name : int, str
+        The client's number and name.
+    state : dict[str, Any]
+        What the client keeps between tasks: as ``server.state``; ``start_client`` builds objects.
+    network : Network
+        The client's model.
+    payload : Payload
+        What the server sent in this task.
+    received : Weights
+        The whole model after ``receive`` and before ``fit``.
+    shared : frozenset[str]
+        The names of the tensors that travel.
+    trace : Trace
+        Steps, samples and loss of all trainings in this task.
+    greedy : bool
+        Whether decisions are final, not exploratory.
+
+    Examples
+    --------
+    >>> def fit(self, client: Client) -> None:
+    ...     client.train("head", epochs=5)
+    ...     client.train("body")
+    ...     client.state["head"] = client.weights("head")
     """
 
     def __init__(
@@ -40,14 +82,16 @@ class Client:
         moment: Moment,
         task: str,
         shared: frozenset[str],
-        twin: Callable[[], Network],
+        second_network: Callable[[], Network],
         greedy: bool = False,
-        relative: Callable[[str], Network] | None = None,
+        family_network: Callable[[str], Network] | None = None,
         statistics: Literal["averaged", "local", "reset"] = "averaged",
         samples: int | None = None,
         measured: bool = False,
+        name: str = "",
     ):
         self.id = id
+        self.name = name or f"client-{id}"
         self.network = network
         self.training = training
         self.moment = moment
@@ -60,12 +104,12 @@ class Client:
         self.spent = 0.0  # multiply-adds of this task that only the clock sees
         self.measured = measured  # whether the time of this task is measured, not computed
         self.statistics = statistics  # what becomes of running statistics
-        self.relatives: dict[str, Network] = {}  # networks of the method's family that this task uses
+        self.family_networks: dict[str, Network] = {}  # those of the method's family that this task uses
         self.deployed = ""  # the name of that which the client would deploy; its own network without one
         self._cache = FeatureCache()
         self._data = data
-        self._twin = twin
-        self._relative = relative
+        self._second_network = second_network
+        self._family_network = family_network
         self._samples = samples
         self._task = task
 
@@ -100,50 +144,28 @@ class Client:
         """Put these tensors into the model; the others stay."""
         self.network.load(weights)
 
-    def train(
-        self,
-        part: Part | frozenset[str] = "all",
-        *,
-        epochs: int | None = None,
-        steps: int | None = None,
-        lr: float | None = None,
-        batch_size: int | None = None,
-        toward: Mapping[str, Tensor] | None = None,
-        pull: float = 0.0,
-        correction: Mapping[str, Tensor] | None = None,
-        objective: Objective | None = None,
-        step: Callable[[Batch], Tensor] = descend,
-        until: Callable[[Sequence[float]], bool] | None = None,
-        rows: Tensor | None = None,
-        network: Network | None = None,
-    ) -> Trace:
-        """Train a part of the model on the client's data, by the run's settings unless said otherwise.
+    @keywords_of(ClientTrainOptions)
+    def train(self, options: ClientTrainOptions) -> Trace:
+        """Train the model, or a part of it, on the client's data, by the run's settings and these options.
 
-        Each call restarts the batch stream. A part is body, head, all, or names of tensors. ``toward`` and
-        ``pull`` add a proximal term, ``correction`` a control variate; ``objective`` replaces the loss, ``step``
-        what is done with a mini-batch, ``until`` when to stop (see `fedtailor.learning.train`); ``rows`` chooses
-        some of the samples, ``network`` another network than the client's own.
+        The keywords are the fields of `ClientTrainOptions`. Each call starts the batch stream again.
+
+        Returns
+        -------
+        Trace
+            Steps, samples and mean loss of this training; ``client.trace`` sums up all of the task.
+
+        Examples
+        --------
+        >>> client.train()
+        >>> client.train("head", epochs=5)
+        >>> client.train(toward=client.received, pull=0.1)
         """
-        x, y = self.data("train") if rows is None else self._rows(rows)
-        trace = train(
-            network or self.network,
-            x,
-            y,
-            self.training,
-            self.stream("batches"),
-            lr=self.lr if lr is None else lr,
-            part=part,
-            epochs=epochs,
-            steps=steps,
-            batch_size=batch_size,
-            toward=toward,
-            pull=pull,
-            correction=correction,
-            objective=objective,
-            step=step,
-            until=until,
-            cache=self._cache,
-        )
+        if options.lr is None:
+            options = replace(options, lr=self.lr)
+        x, y = self.data("train") if options.rows is None else self._rows(options.rows)
+        network = options.network or self.network
+        trace = train(network, x, y, self.training, self.stream("batches"), options, self._cache)
         seen = self.trace.samples + trace.samples
         loss = self.trace.loss * self.trace.samples + trace.loss * trace.samples
         self.trace = Trace(self.trace.steps + trace.steps, seen, loss / seen if seen else 0.0)
@@ -155,30 +177,30 @@ class Client:
         return self.training.lr_in(self.round, self.rounds)
 
     def spend(self, work: float) -> None:
-        """Let the clock count multiply-adds that the simulation need not do; the others are counted by themselves."""
+        """Add multiply-adds that the simulation does not do to the work of the task; it counts the others itself."""
         self.spent += work
 
-    def twin(self, weights: Mapping[str, Tensor]) -> Network:
-        """A second network with these weights, in evaluation mode, for methods that need two at once."""
-        network = self._twin()
+    def second_network(self, weights: Mapping[str, Tensor]) -> Network:
+        """Return a second network with these weights, in evaluation mode, for methods that need two at once."""
+        network = self._second_network()
         network.load(weights)
         network.module.eval()
         return network
 
     def network_of(self, name: str) -> Network:
-        """A network of the method's family: with its initial weights, and within a task always the same one."""
-        if name not in self.relatives:
-            assert self._relative is not None
-            self.relatives[name] = self._relative(name)
-        return self.relatives[name]
+        """A network of the method's family. It has its initial weights at the first call of a task."""
+        if name not in self.family_networks:
+            assert self._family_network is not None
+            self.family_networks[name] = self._family_network(name)
+        return self.family_networks[name]
 
     def shared_of(self, name: str) -> frozenset[str]:
-        """The names of its tensors that travel: all, but running statistics only if they are averaged."""
+        """The names of the tensors of a family's network that travel: all, but running statistics only if averaged."""
         network = self.network_of(name)
         return frozenset(network.names) - (network.statistics if self.statistics != "averaged" else frozenset())
 
     def deploy(self, name: str) -> None:
-        """Say that the model this client would deploy, which is tested and exported, is that one of the family."""
+        """Declare which network of the family this client would deploy: that one is tested and exported."""
         self.deployed = name
 
     @property
@@ -187,9 +209,14 @@ class Client:
         return self.network_of(self.deployed) if self.deployed else self.network
 
     def features(self, network: Network | None = None, batch_statistics: bool = False) -> Tensor:
-        """The features of the training data under the present body, or that of a twin, as flat rows.
+        """The features of the training data as flat rows, in evaluation mode.  # (samples, features)
 
-        In evaluation mode, or with ``batch_statistics`` normalised as in training.  # (samples, features)
+        Parameters
+        ----------
+        network
+            Another network than the client's own.
+        batch_statistics
+            Whether layers normalise by batch statistics, as in training.
         """
         return features(network or self.network, self.data("train")[0], batch_statistics).flatten(1)
 
@@ -200,6 +227,12 @@ class Client:
         return x[rows], y[rows]
 
     def evaluate(self, split: Literal["train", "val"] = "val", network: Network | None = None) -> Score:
-        """Score the model, or another network, on the client's training or validation data."""
+        """Evaluate the model, or another network, on the client's training or validation data.
+
+        Examples
+        --------
+        >>> score = client.evaluate("val")
+        >>> accuracy = score.correct / max(score.samples, 1)
+        """
         x, y = self.data(split)
         return evaluate(network or self.network, x, y, self.training.loss)

@@ -1,4 +1,4 @@
-"""How long clients take, as a method may see it: virtual in a simulation, measured in a deployment."""
+"""The time that clients take, as a method sees it: virtual in a simulation, measured in a deployment."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -23,19 +23,19 @@ class Duration:
 
 
 class Clock(Protocol):
-    """Tells what tasks take on the clients' devices, in one round."""
+    """The seconds that tasks take on the clients' devices, in one round."""
 
     def at(self, moment: "Moment") -> "Clock":
         """The clock in another round."""
         ...
 
     def epoch_time(self, client: int, flops: float) -> float:
-        """Seconds of one epoch on the client's training data, for a network of so many multiply-adds a sample.
+        """Seconds of one epoch on the client's training data.
 
-        The multiply-adds are those of a forward pass, as `fedtailor.models.count_flops` counts them.
+        ``flops`` are the multiply-adds of a forward pass per sample, as `fedtailor.models.count_flops` counts them.
         """
         ...
 
     def task_time(self, client: int, work: float, down: int, up: int) -> Duration:
-        """Seconds of a task of so many multiply-adds, with so many bytes down and up."""
+        """Seconds of a task with ``work`` multiply-adds and ``down`` and ``up`` bytes."""
         ...

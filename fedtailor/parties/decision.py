@@ -8,7 +8,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor
 
-from fedtailor.agents import DDPG, PPO, VDN, Agent, AgentSettings, DDPGSettings, PPOSettings, VDNSettings
+from fedtailor.agents import Agent, AgentSettings
 from fedtailor.agents.actions import Kind
 from fedtailor.errors import unknown
 from fedtailor.parties.requests import Decide, Key
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SMALLEST = 1e-6  # of a feature, for its logarithm
 
-Rule = Callable[["Server", "Question"], Tensor]  # decides in place of an agent
+Decider = Callable[["Server", "Question"], Tensor]  # decides in place of an agent
 
 
 class AgentTables(BaseModel):
@@ -73,12 +73,13 @@ class Decision:
     actions
         What is decided, by name: one kind of action, or several together.
     agent
-        The settings of its agent, of the class that says which agent it is.
+        The settings of its agent, whose class says which agent it is. Plain `AgentSettings` have none: a decider
+        always stands in.
     slots
         Clients that one decision is about, at most.
     own
         Names of further slots with a fixed place, after those of the clients.
-    rules
+    deciders
         What can decide in the agent's place, beside ``uniform`` and ``random``: a function, or None where the
         question brings its action in ``context``.
     whole_federation
@@ -101,7 +102,7 @@ class Decision:
     agent: AgentSettings
     slots: int
     own: tuple[str, ...] = ()
-    rules: Mapping[str, "Rule | None"] = field(default_factory=dict)
+    deciders: Mapping[str, "Decider | None"] = field(default_factory=dict)
     whole_federation: bool = False
     endless: bool = False
     rewarded_later: bool = False
@@ -110,7 +111,8 @@ class Decision:
     streams: tuple[str, str, str] | None = None
 
     def __post_init__(self) -> None:
-        known = ("agent", "uniform", "random", *self.rules)
+        agent = [] if type(self.agent) is AgentSettings else ["agent"]
+        known = [*agent, "uniform", "random", *self.deciders]
         if self.agent.decider not in known:
             raise unknown(f"decider of {self.name}", self.agent.decider, known)
 
@@ -128,17 +130,9 @@ class Decision:
         names = self.streams or (f"agent of {self.name}", f"exploration of {self.name}", f"learning of {self.name}")
         return names[("start", "exploration", "learning").index(use)].format(about=about)
 
-    def build(self, stream: torch.Generator) -> Agent:
+    def build(self, stream: torch.Generator) -> Agent | None:
         """Its agent, untrained."""
-        slots, width = self.all_slots, self.width
-        if isinstance(self.agent, PPOSettings):
-            heads = {name: kind.head() for name, kind in self.actions.items()}
-            return PPO(slots, width, heads, self.agent, stream, **self.options)
-        (kind,) = self.actions.values()
-        if isinstance(self.agent, DDPGSettings):
-            return DDPG(slots, width, kind, self.agent, stream, **self.options)  # type: ignore[arg-type]
-        assert isinstance(self.agent, VDNSettings)
-        return VDN(slots, width, kind.options, self.agent, stream, **self.options)  # type: ignore[attr-defined]
+        return self.agent.build(self.all_slots, self.width, self.actions, stream, **self.options)
 
     def shape(self) -> dict[str, int | str]:
         """What two runs must agree on to share a policy."""
@@ -165,7 +159,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Question:
-    """A `Decide` with its slots filled: what agents, rules and environments answer."""
+    """A `Decide` with its slots filled: what agents, deciders and environments answer."""
 
     declared: Decision
     about: int | None

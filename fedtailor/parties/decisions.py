@@ -16,7 +16,7 @@ from torch import Tensor
 from fedtailor.agents import Agent, BestPolicy
 from fedtailor.agents.actions import Kind
 from fedtailor.agents.replay import Replay
-from fedtailor.parties.decision import Decided, Decision, Question, Rule
+from fedtailor.parties.decision import Decided, Decider, Decision, Question
 from fedtailor.parties.requests import Decide
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
 
     def __init__(self, declared: Sequence[Decision], server: "Server", policy: bool = False, keeps_best: bool = False):
         self.declared = {decision.name: decision for decision in declared}
-        self.agents = {name: one.build(server.stream(one.stream("start"))) for name, one in self.declared.items()}
-        self.best = {name: BestPolicy() for name in self.declared} if keeps_best else {}
+        built = {one.name: one.build(server.stream(one.stream("start"))) for one in declared}
+        self.agents = {name: agent for name, agent in built.items() if agent is not None}
+        self.best = {name: BestPolicy() for name in self.agents} if keeps_best else {}
         self._policy = policy  # whether the agents start with one
         self._open: dict[tuple[str, int | None], Decided] = {}
         self._streams: dict[str, torch.Generator] = {}  # of learning, in this round: agents may share one
@@ -61,7 +62,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
                 if self.learns(name):
                     agent.begin_episode(self._draws(server, name))
 
-    def decide(self, server: "Server", asked: Decide, rule: Rule | None = None) -> Decided:
+    def decide(self, server: "Server", asked: Decide, rule: Decider | None = None) -> Decided:
         """Answer a question by a rule, if there is one, or by whoever the settings name."""
         declared = self.declared[asked.name]
         question = Question.of(declared, asked)
@@ -107,7 +108,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
     def _answer(self, server: "Server", question: Question) -> Tensor:
         declared, name = question.declared, question.name
         if (decider := declared.agent.decider) != "agent":
-            return _by_rule(server, question, decider)
+            return _stand_in(server, question, decider)
         seen, mask = declared.seen(question.observation), question.mask
         if server.greedy:
             return self.agents[name].act(seen, mask)
@@ -172,7 +173,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
 
     def shape(self) -> dict[str, int | str]:
         """What another run must agree on to use the policy."""
-        return {f"{name}, {key}": value for name, d in self.declared.items() for key, value in d.shape().items()}
+        return {f"{name}, {key}": value for name in self.agents for key, value in self.declared[name].shape().items()}
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -183,11 +184,11 @@ def _before_learning(kind: Kind, declared: Decision, mask: Tensor, draws: torch.
     return kind.random(mask, draws) if declared.warming == "random" else kind.neutral(mask)
 
 
-def _by_rule(server: "Server", question: Question, decider: str) -> Tensor:
+def _stand_in(server: "Server", question: Question, decider: str) -> Tensor:
     """The action of what stands in for the agent."""
     declared, mask = question.declared, question.mask
-    if decider in declared.rules:
-        rule = declared.rules[decider]
+    if decider in declared.deciders:
+        rule = declared.deciders[decider]
         if rule is not None:
             return rule(server, question)
         return question.placed(question.context[decider])

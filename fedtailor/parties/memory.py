@@ -7,14 +7,21 @@ from fedtailor.messages.trees import pack, unpack
 
 
 class Memory(Mapping[int, dict[str, Any]]):
-    """What the server keeps per client, a row each: read when asked for, written only when changed."""
+    """What the server keeps per client, in one row each. A row is read when it is used, and stored when it changed.
 
-    KEPT = 2**26  # bytes of rows that are kept for a second look in a round
+    Examples
+    --------
+    >>> server.memory[client]["model"] = reply["model"]  # to change
+    >>> server.memory.peek(client).get("model", server.weights)  # to read only
+    >>> for client in server.memory: ...  # all clients with a row
+    """
+
+    KEPT = 2**26  # bytes of rows that are kept for the next read in a round
 
     def __init__(self, fetch: Callable[[int], bytes | None], known: set[int]):
         self._fetch = fetch
         self._known = known
-        self._seen: dict[int, dict[str, Any]] = {}  # rows that were only looked at
+        self._seen: dict[int, dict[str, Any]] = {}  # rows that were only read
         self._room = self.KEPT
         self.loaded: dict[int, dict[str, Any]] = {}
 
@@ -25,7 +32,7 @@ class Memory(Mapping[int, dict[str, Any]]):
         return self.loaded[client]
 
     def peek(self, client: int) -> dict[str, Any]:
-        """The client's row to look at only: few are kept, so that going through many takes little memory."""
+        """The client's row, read-only: few rows are kept, so that a loop over many clients takes little memory."""
         for rows in (self.loaded, self._seen):
             if client in rows:
                 return rows[client]
@@ -45,10 +52,10 @@ class Memory(Mapping[int, dict[str, Any]]):
         return client in self._known or bool(self.loaded.get(client))  # type: ignore[call-overload]
 
     def settle(self) -> None:
-        """Forget what is loaded: the rows are stored now."""
+        """Forget the loaded rows: they are stored now."""
         self._known |= {client for client, row in self.loaded.items() if row}
         self.loaded, self._seen, self._room = {}, {}, self.KEPT
 
     def preview(self) -> "Memory":
-        """The same rows, to be changed without consequences."""
+        """A copy whose changes are never stored."""
         return Memory(lambda client: pack(self.peek(client)), set(self))

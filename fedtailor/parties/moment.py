@@ -1,4 +1,4 @@
-"""Where in a run something happens: the name of every random stream."""
+"""A place in a run, which names the random streams."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from fedtailor.seeding import seed_of, torch_stream
 
 @dataclass(frozen=True)
 class Moment:
-    """Where in a run something happens; it names every random stream."""
+    """A place in a run: seed, episode and round. It names the random streams."""
 
     seed: int
     episode: int = 0
@@ -18,7 +18,7 @@ class Moment:
 
     @property
     def network_seed(self) -> int:
-        """Of the initial model, which every episode draws anew."""
+        """The seed of the initial model, which every episode draws anew."""
         return seed_of(self.seed, self.episode, "network") if self.episode else self.seed
 
     def stream(self, *names: int | str) -> torch.Generator:

@@ -7,9 +7,19 @@ from fedtailor.parties.clock import Duration
 
 
 class Replies(Mapping[int, Payload]):
-    """The answers of a cohort in the order of client ids, and why the others did not answer.
+    """The replies of a cohort: a mapping from client id to payload, in the order of ids.
 
-    ``times`` is what this phase took every client that was not dropped, where there is a clock (else empty).
+    Attributes
+    ----------
+    failed : dict[int, str]
+        The clients that did not answer, with the reason.
+    times : dict[int, Duration]
+        The time that this phase took each client that was not dropped; empty without a clock.
+
+    Examples
+    --------
+    >>> for client, reply in replies.items():
+    ...     server.memory[client]["model"] = reply["model"]
     """
 
     def __init__(
@@ -20,7 +30,7 @@ class Replies(Mapping[int, Payload]):
         self.times = dict(sorted((times or {}).items()))
 
     def computed(self, client: int, work: float) -> float:
-        """The seconds a client computed in this phase; without a clock its work, as if all devices were equal."""
+        """The seconds that a client computed in this phase; without a clock ``work``, as if all devices were equal."""
         return self.times[client].compute if client in self.times else work
 
     def __getitem__(self, client: int) -> Payload:

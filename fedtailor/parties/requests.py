@@ -44,7 +44,7 @@ class Decide:
     absent
         Keys of rows whose slots are not taken.
     context
-        What rules and rewards need and the agent does not see; kept with the decision.
+        What deciders and rewards need and the agent does not see; kept with the decision.
     """
 
     name: str

@@ -1,6 +1,7 @@
 """The server as a method sees it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -8,17 +9,48 @@ import torch
 from torch import Tensor
 
 from fedtailor.learning import TrainingSettings
+from fedtailor.messages.payload import Payload
 from fedtailor.messages.trees import pack, restore, unpack
 from fedtailor.models import Network
 from fedtailor.parties.clock import Clock
 from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
-from fedtailor.weights import Weights, select
+from fedtailor.weights import Weights, mean, select
 
 
 class Server:
-    """The server of a federation. Only ``state`` and ``memory`` outlive a call."""
+    """The server of a federation. Only ``state`` and ``memory`` outlive a call.
+
+    Attributes
+    ----------
+    state : dict[str, Any]
+        What the server keeps: tensors, numbers, strings, lists and dicts of those, `State` objects, and objects with
+        ``state_dict()/load_state_dict()`` that ``start_server`` builds. ``state["model"]`` is ``server.weights``.
+    memory : Memory
+        What the server keeps per client.
+    weights : Weights
+        The shared part of the global model.
+    initial : Weights
+        The whole initial model.
+    network : Network
+        The run's network, to look up names of parts and layers.
+    sizes : tuple[int, ...]
+        The number of training samples of every client.
+    names : tuple[str, ...]
+        The name of every client.
+    shared : frozenset[str]
+        The names of the tensors that travel.
+    greedy : bool
+        Whether decisions are final, not exploratory.
+    clock : Clock | None
+        The time that tasks take on the clients' devices.
+
+    Examples
+    --------
+    >>> def finish(self, server: Server, replies: Replies) -> None:
+    ...     server.weights = server.average(replies)
+    """
 
     def __init__(
         self,
@@ -32,11 +64,13 @@ class Server:
         largest_cohort: int | None = None,
         clock: Clock | None = None,
         family: Mapping[str, Network] | None = None,
+        names: Sequence[str] = (),
     ):
         self.network = network
         self.family = dict(family or {})  # the method's other networks, with their initial weights
         self.initial: Weights = network.weights()
         self.sizes = sizes  # training samples of every client
+        self.names = tuple(names) or tuple(f"client-{client}" for client in range(len(sizes)))
         self.training = training
         self.moment = moment
         self.shared = shared
@@ -61,7 +95,7 @@ class Server:
 
     @property
     def clock(self) -> Clock | None:
-        """What tasks take on the clients' devices in this round; None where nothing is known of devices."""
+        """The time of tasks on the clients' devices in this round; None where the run has no devices."""
         return None if self._clock is None else self._clock.at(self.moment)
 
     @property
@@ -74,12 +108,50 @@ class Server:
     def weights(self, weights: Mapping[str, Tensor]) -> None:
         self.state["model"] = dict(weights)
 
+    def average(
+        self,
+        replies: Mapping[int, Payload],
+        group: str = "model",
+        *,
+        weights: Mapping[int, float] | None = None,
+        names: Collection[str] | None = None,
+        values: Mapping[int, Weights] | None = None,
+    ) -> Weights:
+        """The weighted mean of what clients sent: the one place where a method averages replies.
+
+        Parameters
+        ----------
+        replies
+            The replies of all clients to average, in the order of client ids: that order is part of the exact result.
+        group
+            The group of tensors that is averaged.
+        weights
+            The weight of each client; they are normalised to sum to one. By default the number ``samples`` of its
+            reply.
+        names
+            The tensors of the group to average; all by default.
+        values
+            For each client what the server made of its reply, such as the change since the model it received. It is
+            averaged in place of the group.
+
+        Examples
+        --------
+        >>> server.weights = server.average(replies)
+        >>> server.average(replies, "model/control", weights=dict.fromkeys(replies, 1.0))
+        """
+        rows = [reply[group] if values is None else values[client] for client, reply in replies.items()]
+        if weights is None:
+            shares = [reply.number("samples") for reply in replies.values()]
+        else:
+            shares = [weights[client] for client in replies]
+        return mean(rows if names is None else [select(row, names) for row in rows], shares)
+
     def stream(self, purpose: str) -> torch.Generator:
         """The server's random stream for a purpose in this round; each call starts it afresh."""
         return self.moment.stream("server", purpose)
 
     def restore(self, stored: dict[str, Any]) -> None:
-        """Go on from a stored state."""
+        """Continue from a stored state."""
         self.state = restore(self.state, stored)
 
     def adopt(self, parts: Mapping[str, Any]) -> None:
@@ -88,23 +160,13 @@ class Server:
 
     def preview(self, start: Callable[["Server"], None]) -> "Server":
         """A copy that decides greedily and whose changes have no consequences."""
-        copy = Server(
-            self.network,
-            self.sizes,
-            self.training,
-            self.moment,
-            self.shared,
-            self.memory.preview(),
-            greedy=True,
-            largest_cohort=self.largest_cohort,
-            clock=self._clock,
-            family=self.family,
-        )
-        copy.initial = self.initial
-        copy.decisions = self.decisions.preview()
-        start(copy)
-        copy.restore(unpack(pack(self.state)))
-        return copy
+        other = copy(self)
+        other.memory, other.greedy = self.memory.preview(), True
+        other.state = {"model": select(self.initial, self.shared)}
+        other.decisions = self.decisions.preview()
+        start(other)
+        other.restore(unpack(pack(self.state)))
+        return other
 
     def at(self, **place: int) -> None:
         """Move to another round or episode."""

@@ -1,23 +1,33 @@
-"""The round loop, and one folder per run."""
+"""Run experiments: one folder per run, rounds that are stored as one transaction each, comparisons and exports."""
 
-from fedtailor.runs.callbacks import Callback, RoundReport
+from fedtailor.runs.assembly import describe_devices
+from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport
 from fedtailor.runs.comparing import Comparison, compare
+from fedtailor.runs.episodes import Interrupted
 from fedtailor.runs.exporting import Model, export_client, export_global, load_model
 from fedtailor.runs.loop import ClientsFailed
+from fedtailor.runs.measures import Measures
 from fedtailor.runs.reading import Run, all_runs
-from fedtailor.runs.running import Interrupted, Resources, describe_devices, pretrain, resume, run
+from fedtailor.runs.resources import Resources
+from fedtailor.runs.results import ComparisonRow, ComparisonSummary, RunSummary
+from fedtailor.runs.running import pretrain, resume, run
 from fedtailor.runs.settings import Experiment, experiment
 
 __all__ = [
     "Callback",
     "ClientsFailed",
     "Comparison",
+    "ComparisonRow",
+    "ComparisonSummary",
     "Experiment",
     "Interrupted",
+    "Measures",
     "Model",
     "Resources",
+    "RoundClock",
     "RoundReport",
     "Run",
+    "RunSummary",
     "all_runs",
     "compare",
     "describe_devices",

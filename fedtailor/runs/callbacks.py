@@ -1,38 +1,107 @@
-"""Who looks on while a run goes."""
+"""Callbacks that observe a run."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from fedtailor.runs.measures import Measures
+
+
+@dataclass(frozen=True)
+class RoundClock:
+    """A round on the clients' clock, in seconds."""
+
+    begin: float
+    seconds: float
+    latency: float | None  # straggling: the slowest client's computing time minus the fastest's
+    idle: float | None  # share of the round in which a client waits for others, on average
+
+    @property
+    def end(self) -> float:
+        return self.begin + self.seconds
 
 
 @dataclass(frozen=True)
 class RoundReport:
     """What happened in a round."""
 
-    round: int  # of all episodes together
-    rounds: int
+    round: int  # counted over all episodes
+    rounds: int  # of all episodes
     cohort: tuple[int, ...]
-    failed: dict[int, str]
+    failed: Mapping[int, str]  # client to reason
     bytes_down: int
     bytes_up: int
     seconds: float
-    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)  # by model
-    rewards: dict[str, float] = field(default_factory=dict)  # the mean, by decision
-    clock: dict[str, Any] = field(default_factory=dict)  # begin, seconds, latency, idle; empty without devices
+    metrics: Mapping[str, Measures] = field(default_factory=dict)  # by model; empty if nothing was evaluated
+    rewards: Mapping[str, float] = field(default_factory=dict)  # the mean, by decision
+    clock: RoundClock | None = None  # None without devices
 
 
 class Callback:
-    """Does nothing; views override what they show."""
+    """Observes a run. Every function here does nothing; a subclass overrides those it needs.
 
-    def warning(self, sentence: str) -> None: ...
+    An exception in a callback ends the run at its last complete round.
+    """
 
-    def begin(self, name: str, rounds: int, done: int) -> None: ...
+    def warning(self, sentence: str) -> None:
+        """Something that the user should know."""
 
-    def task_done(self, done: int, total: int) -> None: ...
+    def begin(self, name: str, rounds: int, done: int) -> None:
+        """A run starts or resumes: ``done`` of its ``rounds`` are complete."""
 
-    def rewarded(self, name: str, value: float) -> None: ...
+    def task_done(self, done: int, total: int) -> None:
+        """``done`` of the ``total`` tasks that were handed over together are complete."""
 
-    def round_done(self, report: RoundReport) -> None: ...
+    def rewarded(self, name: str, value: float) -> None:
+        """The decision ``name`` got a reward."""
 
-    def final_done(self, done: int, total: int) -> None: ...
+    def round_done(self, report: RoundReport) -> None:
+        """A round is complete and stored."""
 
-    def end(self) -> None: ...
+    def final_done(self, done: int, total: int) -> None:
+        """``done`` of ``total`` clients have finished the final pass."""
+
+    def end(self) -> None:
+        """The run ends, whether or not it is complete."""
+
+
+class CallbackList(Callback):
+    """Calls several callbacks in order."""
+
+    def __init__(self, callbacks: Sequence[Callback]):
+        self.callbacks = tuple(callbacks)
+
+    def warning(self, sentence: str) -> None:
+        for callback in self.callbacks:
+            callback.warning(sentence)
+
+    def begin(self, name: str, rounds: int, done: int) -> None:
+        for callback in self.callbacks:
+            callback.begin(name, rounds, done)
+
+    def task_done(self, done: int, total: int) -> None:
+        for callback in self.callbacks:
+            callback.task_done(done, total)
+
+    def rewarded(self, name: str, value: float) -> None:
+        for callback in self.callbacks:
+            callback.rewarded(name, value)
+
+    def round_done(self, report: RoundReport) -> None:
+        for callback in self.callbacks:
+            callback.round_done(report)
+
+    def final_done(self, done: int, total: int) -> None:
+        for callback in self.callbacks:
+            callback.final_done(done, total)
+
+    def end(self) -> None:
+        for callback in self.callbacks:
+            callback.end()
+
+
+Callbacks = Callback | Sequence[Callback] | None
+
+
+def one_callback(callbacks: Callbacks) -> Callback:
+    """One callback that stands for one, several or none."""
+    return callbacks if isinstance(callbacks, Callback) else CallbackList(callbacks or ())

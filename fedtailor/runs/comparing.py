@@ -1,6 +1,5 @@
 """Compare methods: the same experiment with every method and every seed."""
 
-import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,12 @@ from typing import Any
 from fedtailor.errors import UserError
 from fedtailor.methods import Method
 from fedtailor.runs import toml
-from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.assembly import job_of
+from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.reading import MODELS, Run
-from fedtailor.runs.running import Resources, job_of, resume, run
+from fedtailor.runs.resources import Resources
+from fedtailor.runs.results import ComparisonRow, ComparisonSummary, MeanClock, RunSummary, Spread, mean, spread
+from fedtailor.runs.running import resume, run
 from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict
 from fedtailor.runs.store import DATABASE
 
@@ -19,7 +21,26 @@ LONGEST = 100  # letters of a label, which names a folder
 
 
 class Comparison:
-    """The runs of a comparison and the table they make."""
+    """The runs of a comparison and the table that they make.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder of the comparison.
+
+    Attributes
+    ----------
+    folder : Path
+        The folder of the comparison.
+    experiment : Experiment
+        The settings that all runs share, with the methods and seeds in ``experiment.compare``.
+
+    Examples
+    --------
+    >>> comparison = fedtailor.Comparison("runs/first-comparison")
+    >>> [(row.method, row.seeds) for row in comparison.table()]
+    [('fedavg', 2), ('fedper', 2)]
+    """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
@@ -40,44 +61,57 @@ class Comparison:
         }
 
     def finished(self) -> list[str]:
-        """The names of the runs that need not run again."""
+        """The names of the finished runs."""
         return [folder.name for folders in self.runs().values() for folder in folders if _finished(folder)]
 
-    def table(self) -> list[dict[str, Any]]:
-        """A row per method: mean and deviation over the seeds of every model's accuracy, bytes and time."""
-        statistic = "pooled" if self.experiment.compare.pooled else "accuracy"
-        rows = []
-        for label, folders in self.runs().items():
-            summaries = []
-            for folder in folders:
-                summaries += _finished(folder)
-            row: dict[str, Any] = {"method": label, "seeds": len(summaries)}
-            for model in MODELS:
-                row |= _spread(model, [s["metrics"].get(model, {}).get(statistic) for s in summaries])
-            for extra in ("worst", "worst_tenth", "deviation"):
-                headline = self.experiment.compare.metric
-                row |= _spread(extra, [s["metrics"].get(headline, {}).get(extra) for s in summaries])
-            row["megabytes"] = _mean([(s["bytes_up"] + s["bytes_down"]) / 1e6 for s in summaries])
-            row["seconds"] = _mean([s["seconds"] for s in summaries])
-            if self.experiment.devices is not None:
-                clocks = [s["clock"] for s in summaries]
-                row["virtual_seconds"] = _mean([clock["seconds"] for clock in clocks])
-                for key in ("latency", "idle", "late", "dropped"):
-                    row[key] = _mean([clock[key] for clock in clocks if clock[key] is not None])
-            rows.append(row)
-        return rows
+    def table(self) -> list[ComparisonRow]:
+        """A row per method: mean and deviation, over the finished seeds, of accuracies, bytes and time."""
+        return [self._row(label, folders) for label, folders in self.runs().items()]
 
-    def summary(self) -> dict[str, Any]:
-        """The comparison in one JSON document."""
+    def summary(self) -> ComparisonSummary:
+        """The comparison in one table.
+
+        Returns
+        -------
+        ComparisonSummary
+            Its ``as_dict()`` is the JSON document that ``fedtailor compare --json`` prints.
+        """
         compare = self.experiment.compare
-        return {
-            "name": self.experiment.name,
-            "folder": str(self.folder),
-            "metric": compare.metric,
-            "average": "per sample" if compare.pooled else "per client",
-            "seeds": list(compare.seeds),
-            "table": self.table(),
-        }
+        return ComparisonSummary(
+            name=self.experiment.name,
+            folder=str(self.folder),
+            metric=compare.metric,
+            average="per sample" if compare.pooled else "per client",
+            seeds=tuple(compare.seeds),
+            table=tuple(self.table()),
+        )
+
+    def _row(self, label: str, folders: Iterable[Path]) -> ComparisonRow:
+        summaries = [summary for folder in folders for summary in _finished(folder)]
+        statistic, headline = "pooled" if self.experiment.compare.pooled else "accuracy", self.experiment.compare.metric
+
+        def over_seeds(model: str, measure: str) -> Spread:
+            return spread(getattr(s.metrics[model], measure) for s in summaries if model in s.metrics)
+
+        clocks = [s.clock for s in summaries if s.clock is not None]
+        clock = MeanClock(
+            seconds=mean(clock.seconds for clock in clocks),
+            latency=mean(clock.latency for clock in clocks),
+            idle=mean(clock.idle for clock in clocks),
+            late=mean(clock.late for clock in clocks),
+            dropped=mean(clock.dropped for clock in clocks),
+        )
+        return ComparisonRow(
+            method=label,
+            seeds=len(summaries),
+            accuracy={model: over_seeds(model, statistic) for model in MODELS},
+            worst=over_seeds(headline, "worst"),
+            worst_tenth=over_seeds(headline, "worst_tenth"),
+            deviation=over_seeds(headline, "deviation"),
+            megabytes=mean((s.bytes_up + s.bytes_down) / 1e6 for s in summaries),
+            seconds=mean(s.seconds for s in summaries),
+            clock=None if self.experiment.devices is None else clock,
+        )
 
 
 def compare(
@@ -86,9 +120,35 @@ def compare(
     methods: Iterable[str | Mapping[str, Any] | Method] | None = None,
     seeds: Iterable[int] | None = None,
     folder: str | Path | None = None,
-    callbacks: Callback | None = None,
+    callbacks: Callbacks = None,
 ) -> Comparison:
-    """Run every method with every seed; what is already there is kept, what was interrupted goes on."""
+    """Run every method with every seed. Finished runs are kept, interrupted runs are resumed.
+
+    Parameters
+    ----------
+    source : str, Path, mapping, Experiment or None, optional
+        The experiment: a TOML file, its settings, or an `Experiment`; None for the default settings.
+    methods : iterable of str, mapping or Method, optional
+        The methods, in place of those in the settings: names, tables with a name and settings, or methods.
+    seeds : iterable of int, optional
+        The seeds, in place of those in the settings.
+    folder : str or Path, optional
+        The folder of the comparison; ``runs/<name>-comparison`` by default.
+    callbacks : Callback or sequence of Callback, optional
+        They observe all runs, one after the other.
+
+    Returns
+    -------
+    Comparison
+        The runs and their table.
+
+    Examples
+    --------
+    >>> settings = {"name": "first", "rounds": 2}
+    >>> comparison = fedtailor.compare(settings, methods=["fedavg", "fedper"], seeds=[0, 1])
+    >>> comparison.summary().row("fedper").accuracy["final"].mean > 0.5
+    True
+    """
     settings = experiment(source)
     changes: dict[str, Any] = {}
     if methods is not None:
@@ -102,14 +162,14 @@ def compare(
     validation = settings.validation or any(method.needs_validation for method in plan.values())
     settings = settings.model_copy(update={"validation": validation})
     place = Path(folder) if folder is not None else default_folder(settings)
-    callbacks = callbacks or Callback()
+    observer = one_callback(callbacks)
     runs = [  # the seed outside: the data of a seed are loaded once
         settings.model_copy(update={"method": method, "seed": seed, "name": _run_name(label, seed)})
         for seed in settings.compare.seeds
         for label, method in plan.items()
     ]
     with Resources() as resources:
-        for method in plan.values():  # what cannot begin writes nothing
+        for method in plan.values():  # check everything before anything is written
             method.check()
         job_of(runs[0], resources)
         resources.engine_for(runs[0])
@@ -117,16 +177,16 @@ def compare(
             _check_kept(place / one.name, one)
         _claim(place, settings)
         for one in runs:
-            _run_or_resume(place / one.name, one, callbacks, resources)
+            _run_or_resume(place / one.name, one, observer, resources)
     return Comparison(place)
 
 
 def default_folder(settings: Experiment, runs: Path = Path("runs")) -> Path:
-    """Beside the run of the same experiment, not in its place."""
+    """The folder of a comparison, beside that of a run of the same experiment."""
     return runs / f"{settings.name}-comparison"
 
 
-def _finished(folder: Path) -> list[dict[str, Any]]:
+def _finished(folder: Path) -> list[RunSummary]:
     """The summary of a run, if it is finished and not damaged."""
     try:
         with Run(folder) as one:
@@ -136,7 +196,7 @@ def _finished(folder: Path) -> list[dict[str, Any]]:
 
 
 def _check_kept(folder: Path, settings: Experiment) -> None:
-    """A label does not tell settings apart: what is kept must be what is asked for."""
+    """Refuse a folder whose run has other settings: a label does not tell settings apart."""
     if folder.exists():
         with Run(folder) as before:
             method = method_dict(before.experiment.method)
@@ -157,7 +217,7 @@ def _run_or_resume(folder: Path, settings: Experiment, callbacks: Callback, reso
 
 
 def _plan(settings: Experiment) -> dict[str, Method]:
-    """The methods by label: the one that is given, or the name and every setting that differs from the default."""
+    """The methods by label. The default label is the name with every setting that differs from its default."""
     plan: dict[str, Method] = {}
     for table in settings.compare.methods:
         given = {"name": table} if isinstance(table, str) else dict(table)
@@ -183,12 +243,12 @@ def _run_name(label: str, seed: int) -> str:
 
 
 def _claim(place: Path, settings: Experiment) -> None:
-    """Make the folder, or make sure that it holds this comparison, perhaps with other methods, seeds or headline."""
+    """Make the folder, or check that it holds this comparison; methods, seeds and headline may differ."""
     values, plan = _facts(settings), place / PLAN
     if place.exists():
-        # read as settings, so that one that a later version knows has its default in an earlier plan
+        # read as settings: a setting that an older plan lacks has its default
         before = _facts(experiment(plan)) if plan.is_file() else None
-        free: dict[str, Any] = {"compare": None, "pretrain": None}  # how long agents learn elsewhere changes no run
+        free: dict[str, Any] = {"compare": None, "pretrain": None}  # settings that change no run
         if before is None or {**before, **free} != {**values, **free}:
             raise UserError(f"{place} exists and holds something else: choose another name with --name to keep both")
     try:
@@ -198,16 +258,6 @@ def _claim(place: Path, settings: Experiment) -> None:
         raise UserError(f"{place} cannot be made: {error.strerror}") from None
 
 
-def _spread(name: str, values: list[float | None]) -> dict[str, float | None]:
-    known = [value for value in values if value is not None]
-    deviation = statistics.stdev(known) if len(known) > 1 else None
-    return {name: _mean(known), f"{name}_std": deviation}
-
-
-def _mean(values: list[float]) -> float | None:
-    return statistics.fmean(values) if values else None
-
-
 def _facts(settings: Experiment) -> dict[str, Any]:
-    """What is the same for all runs of a comparison, and does not say where they run."""
+    """The settings that all runs of a comparison share, without the engine."""
     return {key: value for key, value in settings.as_dict().items() if key not in ("engine", "method", "seed")}

@@ -10,12 +10,19 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from fedtailor.data.roster import Entry, federation_of
 from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.learning.tensors import inputs_of, normalise
 from fedtailor.models import Inputs, ModelSettings, build
-from fedtailor.runs.running import environment, personal_model, server_models
-from fedtailor.runs.settings import Experiment, method_dict
+from fedtailor.runs.assembly import assemble, job_of
+from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.environment import environment
+from fedtailor.runs.ledger import Ledger
+from fedtailor.runs.loop import RoundLoop
+from fedtailor.runs.resources import Resources
+from fedtailor.runs.settings import Experiment, experiment, method_dict
+from fedtailor.runs.store import Store
 from fedtailor.weights import Weights
 
 WEIGHTS, CARD = "model.safetensors", "card.json"
@@ -23,13 +30,21 @@ WEIGHTS, CARD = "model.safetensors", "card.json"
 
 @dataclass(frozen=True)
 class Model:
-    """An exported model: ``fedtailor.load_model(folder).predict(images)``."""
+    """An exported model.
+
+    Attributes
+    ----------
+    module : torch.nn.Module
+        The network with its weights, in evaluation mode.
+    card : dict
+        What the model was trained with: classes, inputs, normalisation, method, seed, versions.
+    """
 
     module: nn.Module
     card: dict[str, Any]
 
     def outputs(self, x: np.ndarray) -> Tensor:
-        """The network's outputs for raw samples, as the data source gives them (images as bytes)."""
+        """The network's outputs for raw samples, as the data source gives them (images as ``uint8``)."""
         inputs = torch.from_numpy(np.ascontiguousarray(x))
         if inputs.dtype == torch.uint8:
             inputs = normalise(inputs, tuple(self.card["mean"]), tuple(self.card["std"]))
@@ -42,13 +57,55 @@ class Model:
 
 
 def export_client(run: str | Path, client: int, target: str | Path) -> Path:
-    """Write the model that a client would deploy."""
+    """Write the model that a client would deploy: it receives and trains once more, as in the final pass.
+
+    Parameters
+    ----------
+    run : str or Path
+        The folder of the run.
+    client : int
+        The id of the client.
+    target : str or Path
+        The folder to write, which must not exist.
+
+    Returns
+    -------
+    Path
+        The folder, with ``model.safetensors`` and ``card.json``.
+
+    Examples
+    --------
+    >>> folder = fedtailor.export_client("runs/first", 3, "exports/client-3")
+    >>> sorted(file.name for file in folder.iterdir())
+    ['card.json', 'model.safetensors']
+    """
     settings, job, network, weights = personal_model(run, client)
     return _write(Path(target), settings, job, network, weights, {"client": client})
 
 
 def export_global(run: str | Path, target: str | Path, model: str = "global") -> Path:
-    """Write a model of the server."""
+    """Write a model of the server.
+
+    Parameters
+    ----------
+    run : str or Path
+        The folder of the run.
+    target : str or Path
+        The folder to write, which must not exist.
+    model : str, optional
+        The name of the model, for a method whose server holds several, such as ``group/0``.
+
+    Returns
+    -------
+    Path
+        The folder, with ``model.safetensors`` and ``card.json``.
+
+    Examples
+    --------
+    >>> folder = fedtailor.export_global("runs/first-comparison/fedavg-s0", "exports/fedavg")
+    >>> sorted(file.name for file in folder.iterdir())
+    ['card.json', 'model.safetensors']
+    """
     settings, job, models = server_models(run)
     if model not in models:
         held = ", ".join(sorted(models)) or "none: its clients' models are personal, export them with --client"
@@ -57,7 +114,26 @@ def export_global(run: str | Path, target: str | Path, model: str = "global") ->
 
 
 def load_model(folder: str | Path) -> Model:
-    """An exported model, ready to use."""
+    """Load an exported model.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder that `export_client` or `export_global` wrote.
+
+    Returns
+    -------
+    Model
+        The network and its card.
+
+    Examples
+    --------
+    >>> model = fedtailor.load_model("exports/client-3")
+    >>> with fedtailor.Run("runs/first") as run:
+    ...     images = run.federation().samples.x[:3]
+    >>> len(model.predict(images))
+    3
+    """
     place = Path(folder)
     try:
         card = json.loads((place / CARD).read_text(encoding="utf-8"))
@@ -74,6 +150,40 @@ def load_model(folder: str | Path) -> Model:
     return Model(network.module, card)
 
 
+def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, str, Weights]:
+    """The model that a client of a run would deploy, computed again: the one that its final pass scores.
+
+    Before its weights comes the name of its network in the method's family, empty for the run's own network.
+    """
+    with Store(Path(folder), write=True) as store, Resources() as resources:
+        if store.meta("nodes") is not None:
+            raise UserError("the personal models of a federation are with its nodes: model/ in their --state folder")
+        settings = _inline(store)
+        job = job_of(settings, resources)
+        if not 0 <= client < job.federation.clients:
+            raise UserError(f"there is no client {client}: this run has clients 0 to {job.federation.clients - 1}")
+        engine = resources.engine_for(settings)
+        engine.start(job)
+        model = RoundLoop(settings, job, engine, store, Callback()).deployed(client)
+        return settings, job, model.config["network"], model["model"]
+
+
+def server_models(folder: str | Path) -> tuple[Experiment, Job, dict[str, Weights]]:
+    """The named models on the server of a run."""
+    with Store(Path(folder), write=True) as store, Resources() as resources:
+        settings = _inline(store)
+        if (nodes := store.meta("nodes")) is not None:
+            resources.given = federation_of([Entry.read(node) for node in nodes])
+        job = job_of(settings, resources)
+        ledger = Ledger(store, job.seed, settings.rounds)
+        return settings, job, job.method.models(ledger.server(assemble(settings, job, ledger.moment)))
+
+
+def _inline(store: Store) -> Experiment:
+    """The settings of a run, to compute in this process."""
+    return experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
+
+
 def _write(target: Path, settings: Experiment, job: Job, network: str, weights: Weights, what: dict[str, Any]) -> Path:
     facts = {**what, "run": settings.name, "rounds": settings.rounds, "data": settings.data.source}
     return write_model(target, job, network, weights, facts)
@@ -82,9 +192,9 @@ def _write(target: Path, settings: Experiment, job: Job, network: str, weights: 
 def write_model(
     target: Path, job: Job, network: str, weights: Weights, facts: dict[str, Any], again: bool = False
 ) -> Path:
-    """Write weights of the network of this name in the method's family, or of the run's own, and their card.
+    """Write weights and their card. ``network`` is a name in the method's family, or empty for the run's own network.
 
-    ``again``: over those that are there.
+    ``again`` overwrites a model that the folder holds.
     """
     if target.exists() and not again:
         raise UserError(f"{target} exists: name another folder with --out")

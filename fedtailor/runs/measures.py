@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -9,33 +10,46 @@ import numpy as np
 from fedtailor.learning import Score
 
 
-def measures(scores: Mapping[int, Score], untrained: int = 0) -> dict[str, Any]:
-    """Accuracy per client (mean, deviation, worst, worst tenth) and pooled over samples, and the losses.
+@dataclass(frozen=True)
+class Measures:
+    """How well a model does in a round. The values are None if no client has test samples."""
 
-    Clients without test samples do not count.
-    """
+    round: int
+    accuracy: float | None  # mean over clients
+    pooled: float | None  # accuracy over the samples of all clients
+    deviation: float | None  # of the accuracy, over clients
+    worst: float | None  # accuracy of the worst client
+    worst_tenth: float | None  # mean accuracy of the worst tenth of the clients
+    loss: float | None  # mean over clients
+    pooled_loss: float | None  # mean over the samples of all clients
+    clients: int  # clients with test samples
+    samples: int
+    untrained: int = 0  # clients that never trained; what they would receive counts as held
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measures(scores: Mapping[int, Score], round: int = 0, untrained: int = 0) -> Measures:
+    """Turn every client's score into the measures of a model; clients without test samples do not count."""
     tested = [score for _, score in sorted(scores.items()) if score.samples > 0]
     if not tested:
-        return {
-            **dict.fromkeys(("accuracy", "pooled", "deviation", "worst", "worst_tenth", "loss", "pooled_loss")),
-            "clients": 0,
-            "samples": 0,
-            "untrained": untrained,
-        }
+        return Measures(round, None, None, None, None, None, None, None, 0, 0, untrained)
     correct = np.array([score.correct for score in tested], dtype=np.float64)
     loss = np.array([score.loss for score in tested], dtype=np.float64)
     samples = np.array([score.samples for score in tested], dtype=np.float64)
     accuracy = correct / samples
     tenth = np.sort(accuracy)[: math.ceil(len(accuracy) / 10)]
-    return {
-        "accuracy": float(accuracy.mean()),
-        "pooled": float(correct.sum() / samples.sum()),
-        "deviation": float(accuracy.std()),
-        "worst": float(accuracy.min()),
-        "worst_tenth": float(tenth.mean()),
-        "loss": float((loss / samples).mean()),
-        "pooled_loss": float(loss.sum() / samples.sum()),
-        "clients": len(tested),
-        "samples": int(samples.sum()),
-        "untrained": untrained,
-    }
+    return Measures(
+        round=round,
+        accuracy=float(accuracy.mean()),
+        pooled=float(correct.sum() / samples.sum()),
+        deviation=float(accuracy.std()),
+        worst=float(accuracy.min()),
+        worst_tenth=float(tenth.mean()),
+        loss=float((loss / samples).mean()),
+        pooled_loss=float(loss.sum() / samples.sum()),
+        clients=len(tested),
+        samples=int(samples.sum()),
+        untrained=untrained,
+    )

@@ -1,9 +1,7 @@
-"""A run on disk, to look at."""
+"""Read what a run has recorded."""
 
 import json
-import statistics
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,9 @@ from fedtailor.data import Federation, build
 from fedtailor.devices import cause
 from fedtailor.errors import UserError
 from fedtailor.messages.trees import plain, unpack
+from fedtailor.runs.cohort import BROKEN, DROPPED
+from fedtailor.runs.measures import Measures
+from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import DATABASE, Store, in_use
 
@@ -18,7 +19,28 @@ MODELS = ("received", "held", "global", "final")
 
 
 class Run:
-    """What a run has recorded so far. Reading never changes it, and works while it goes on."""
+    """What a run has recorded so far. Reading never changes a run, and works while another process runs it.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder of the run.
+
+    Attributes
+    ----------
+    folder : Path
+        The folder of the run.
+    settings : dict
+        The resolved settings.
+    environment : dict
+        The versions that the run began with.
+
+    Examples
+    --------
+    >>> with fedtailor.Run("runs/first") as run:
+    ...     print(run.status, run.rounds_done, run.last()["held"].round)
+    finished 2 2
+    """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
@@ -33,6 +55,7 @@ class Run:
         self.close()
 
     def close(self) -> None:
+        """Close the database; the run cannot be read any more."""
         self._store.close()
 
     @property
@@ -46,12 +69,12 @@ class Run:
 
     @property
     def rounds_done(self) -> int:
-        """Of all episodes."""
+        """Complete rounds, counted over all episodes."""
         return self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]  # type: ignore[no-any-return]
 
     @property
     def pretrains(self) -> bool:
-        """Whether this run trains an agent for others; it then holds a policy at its end."""
+        """Whether this run pre-trains an agent; its folder then holds a policy at the end."""
         return self._store.meta("episodes") is not None
 
     @property
@@ -61,16 +84,17 @@ class Run:
 
     @property
     def finished(self) -> bool:
+        """Whether all rounds and the final pass are complete."""
         return bool(self._store.meta("finished"))
 
     @property
     def status(self) -> str:
-        """finished, running (in some process) or stopped."""
+        """``finished``, ``running`` (in some process) or ``stopped``."""
         return "finished" if self.finished else "running" if in_use(self.folder) else "stopped"
 
     @property
     def data_digest(self) -> str:
-        """Of the federation it runs on: ``Federation.digest()``."""
+        """The digest of the run's data: ``Federation.digest()``."""
         return str(self._store.meta("federation"))
 
     def federation(self) -> Federation:
@@ -90,20 +114,17 @@ class Run:
             f"SELECT * FROM metrics {which} ORDER BY episode, round, model", [] if model is None else [model]
         )
 
-    def last(self) -> dict[str, dict[str, Any]]:
-        """The latest measures of every model."""
-        return {row["model"]: row for row in self.metrics()}
+    def last(self) -> dict[str, Measures]:
+        """The latest measures of every model, by its name: ``run.last()["held"].accuracy``."""
+        rows = {row.pop("model"): row for row in self.metrics()}
+        return {model: Measures(**{key: row[key] for key in row if key != "episode"}) for model, row in rows.items()}
 
     def scores(self, model: str = "final", round: int | None = None) -> list[dict[str, Any]]:
         """Every client's score: its latest, or that of a round."""
-        if round is None:
-            return [
-                {"client": client, **vars(score), "accuracy": score.correct / score.samples if score.samples else None}
-                for client, score in sorted(self._store.latest_scores(model, 0).items())
-            ]
+        scores = self._store.latest_scores(model, 0) if round is None else self._store.scores(model, 0, round)
         return [
             {"client": client, **vars(score), "accuracy": score.correct / score.samples if score.samples else None}
-            for client, score in sorted(self._store.scores(model, 0, round).items())
+            for client, score in sorted(scores.items())
         ]
 
     def clock(self) -> list[dict[str, Any]]:
@@ -111,15 +132,15 @@ class Run:
         return self._timed("SELECT * FROM clock ORDER BY episode, round")
 
     def times(self) -> list[dict[str, Any]]:
-        """What every client's device did in every round: seconds of computing and of transfer."""
+        """Every client's time on its device in every round: seconds of computing and of transfer."""
         return self._timed("SELECT * FROM times ORDER BY episode, round, client")
 
     def tasks(self) -> list[dict[str, Any]]:
-        """What every client did in every round: steps, loss, bytes, seconds."""
+        """Every client's work in every round: steps, loss, bytes, seconds."""
         return self._store.rows("SELECT * FROM tasks ORDER BY episode, round, client")
 
     def events(self) -> list[dict[str, Any]]:
-        """Who failed, when and why."""
+        """Every failure: round, client and reason."""
         return self._store.rows("SELECT * FROM events ORDER BY id")
 
     def decisions(self) -> list[dict[str, Any]]:
@@ -128,7 +149,7 @@ class Run:
         return [{k: unpack(v) if isinstance(v, bytes) else v for k, v in row.items()} for row in rows]
 
     def rewards(self) -> dict[str, list[float]]:
-        """The reward of every decision that got one, in the order of time, by the decision's name."""
+        """The rewards in the order of time, by the name of the decision."""
         rows = self._store.rows("SELECT name, reward FROM decisions WHERE reward IS NOT NULL ORDER BY id")
         rewards: dict[str, list[float]] = {}
         for row in rows:
@@ -136,7 +157,7 @@ class Run:
         return rewards
 
     def server_state(self) -> dict[str, Any]:
-        """What the server keeps now, by key: the model and all that the method puts there; objects as their state."""
+        """The server's stored state, by key: the model and what the method puts there; objects as their state."""
         stored = {key: self._store.state("server", key) for key in self._store.state_keys("server")}
         return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
 
@@ -151,38 +172,50 @@ class Run:
                 found.setdefault(name, {}).update(state if kind == "agent" else {"best": state})
         return found
 
-    def summary(self) -> dict[str, Any]:
-        """The run in one JSON document."""
-        rounds = self.rounds()
-        return {
-            "name": self.name,
-            "folder": str(self.folder),
-            "method": self.settings["method"],
-            "seed": self.settings["seed"],
-            "status": self.status,
-            "rounds": self.settings["rounds"] * (self._store.meta("episodes") or 1),
-            "rounds_done": self.rounds_done,
-            "clients": self._store.meta("clients"),
-            "metrics": {model: _without_place(row) for model, row in self.last().items()},
-            "bytes_down": sum(row["bytes_down"] for row in rounds),
-            "bytes_up": sum(row["bytes_up"] for row in rounds),
-            "seconds": sum(row["seconds"] for row in rounds),
-            "failed_tasks": len(self.events()),
-            **({"clock": self._clock_summary()} if self._has_clock else {}),
-        }
+    def summary(self) -> RunSummary:
+        """The run in a few numbers.
 
-    def _clock_summary(self) -> dict[str, Any]:
-        """The time of all rounds, means over rounds, and how often a client was late or dropped out."""
+        Returns
+        -------
+        RunSummary
+            Its ``as_dict()`` is the JSON document that ``fedtailor show --json`` prints.
+
+        Examples
+        --------
+        >>> with fedtailor.Run("runs/first") as run:
+        ...     summary = run.summary()
+        >>> summary.rounds_done, summary.final.clients, summary.bytes_up > 0
+        (2, 20, True)
+        """
+        rounds = self.rounds()
+        return RunSummary(
+            name=self.name,
+            folder=str(self.folder),
+            method=self.settings["method"],
+            seed=self.settings["seed"],
+            status=self.status,
+            rounds=self.settings["rounds"] * (self._store.meta("episodes") or 1),
+            rounds_done=self.rounds_done,
+            clients=self._store.meta("clients"),
+            metrics=self.last(),
+            bytes_down=sum(row["bytes_down"] for row in rounds),
+            bytes_up=sum(row["bytes_up"] for row in rounds),
+            seconds=sum(row["seconds"] for row in rounds),
+            failed_tasks=len(self.events()),
+            clock=self._clock_summary() if self._has_clock else None,
+        )
+
+    def _clock_summary(self) -> ClockSummary:
         rows = self.clock()
-        ends = {row["episode"]: row["begin"] + row["seconds"] for row in rows}  # the last of each episode
+        ends = {row["episode"]: row["begin"] + row["seconds"] for row in rows}  # of each episode's last round
         causes = Counter(cause(event["detail"]) for event in self.events() if event["kind"] == "failed")
-        return {
-            "seconds": sum(ends.values()),
-            "latency": _mean(row["latency"] for row in rows),
-            "idle": _mean(row["idle"] for row in rows),
-            "late": causes["late"],
-            "dropped": causes["dropped out"] + causes["its device failed"],
-        }
+        return ClockSummary(
+            seconds=sum(ends.values()),
+            latency=mean(row["latency"] for row in rows),
+            idle=mean(row["idle"] for row in rows),
+            late=causes["late"],
+            dropped=causes[DROPPED] + causes[BROKEN],
+        )
 
     def _timed(self, query: str) -> list[dict[str, Any]]:
         return self._store.rows(query) if self._has_clock else []
@@ -193,16 +226,7 @@ class Run:
 
 
 def all_runs(folder: Path) -> list[Path]:
-    """Every run below a folder."""
+    """The folders of all runs below a folder."""
     if not folder.is_dir():
         raise UserError(f"{folder} does not exist: runs are written there by 'fedtailor run'")
     return sorted(path.parent for path in folder.rglob(DATABASE))
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
-
-
-def _without_place(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("episode", "model")}

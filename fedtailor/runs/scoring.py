@@ -1,4 +1,4 @@
-"""One model on the test sets of many clients."""
+"""Score one model on the test sets of many clients."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from fedtailor.weights import Weights
 
 # Test samples in one task; fixed, because what is evaluated together is part of the exact result.
 SCORED_TOGETHER = 2048
-REMEMBERED = 8  # answers
+REMEMBERED = 8  # scored models
 
 
 class Scorer:
-    """Tests models; the same question is not asked twice in a row."""
+    """Scores models, and remembers the latest scores: a model that is received and global is scored once."""
 
     def __init__(self, tasks: Tasks, sizes: Any, moment: Moment, family: Collection[str] = (), together: bool = True):
         self.tasks, self.sizes, self.moment = tasks, sizes, moment
@@ -25,7 +25,7 @@ class Scorer:
         self._memo: dict[tuple[str, str, tuple[int, ...]], dict[int, Score]] = {}
 
     def models(self, models: Mapping[str, Weights]) -> dict[str, dict[int, Score]]:
-        """Every model of the server on the union of the test sets."""
+        """Score every model of the server on the test sets of all clients."""
         everyone = range(len(self.sizes))
         return {
             name: self.scores(pack(weights), everyone, name if name in self.family else "")
@@ -33,7 +33,7 @@ class Scorer:
         }
 
     def scores(self, weights: bytes, clients: Sequence[int], network: str = "") -> dict[int, Score]:
-        """One model, of the run's network or of another one, on the test sets of several clients."""
+        """Score one model on the test sets of several clients; ``network`` names one of the method's family."""
         key = (digest(weights), network, tuple(clients))
         if key not in self._memo:
             tasks = [
@@ -54,7 +54,7 @@ class Scorer:
 
 
 def _cut(clients: Sequence[int], sizes: Any, together: int) -> list[tuple[int, ...]]:
-    """Neighbouring clients in groups of about so many test samples; those without any left out."""
+    """Neighbouring clients in groups of about ``together`` test samples; clients without test samples are left out."""
     groups: list[tuple[int, ...]] = []
     group: list[int] = []
     count = 0

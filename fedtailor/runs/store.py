@@ -53,7 +53,7 @@ CREATE TABLE state (
 
 
 class Store:
-    """Reads and writes a run's database. One writer at a time; readers may look on."""
+    """Reads and writes a run's database. One process writes at a time; others may read meanwhile."""
 
     def __init__(self, folder: Path, *, write: bool = False):
         self.path = folder / DATABASE
@@ -80,7 +80,7 @@ class Store:
 
     @staticmethod
     def create(folder: Path, meta: dict[str, Any]) -> None:
-        """A new, empty database in a folder."""
+        """Create an empty database in a folder."""
         db = sqlite3.connect(folder / DATABASE, isolation_level=None)
         try:
             db.execute("PRAGMA page_size = 65536")  # states of megabytes: twice as fast as with 4 KB
@@ -92,7 +92,7 @@ class Store:
             db.close()
 
     def _upgrade(self) -> None:
-        """From schema 1, whose decisions did not say whom they are about."""
+        """Upgrade from schema 1, whose decisions had no column ``about``."""
         with self.transaction():
             self._db.execute("ALTER TABLE decisions ADD COLUMN about INTEGER")
             self.set_meta("schema", SCHEMA)
@@ -111,7 +111,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing."""
+        """Everything inside is stored, or nothing is."""
         with self._sound():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -165,7 +165,7 @@ class Store:
         return [row["key"] for row in self.rows("SELECT key FROM state WHERE scope = ?", [scope])]
 
     def set_state(self, scope: str, key: str | int, data: bytes | None) -> None:
-        """Store a state in place of the one before; one that has not changed is not written."""
+        """Replace a state; None deletes it. A state that has not changed is not written."""
         if data is None:
             self._db.execute("DELETE FROM state WHERE scope = ? AND key = ?", (scope, str(key)))
             return
@@ -175,7 +175,7 @@ class Store:
             self.insert("state", [{"scope": scope, "key": str(key), "digest": name, "data": data}])
 
     def forget(self, *scopes: str) -> None:
-        """Delete every state of these kinds."""
+        """Delete every state of these scopes."""
         self._db.executemany("DELETE FROM state WHERE scope = ?", [(scope,) for scope in scopes])
 
     def scores(self, model: str, episode: int, round: int) -> dict[int, Score]:
@@ -216,12 +216,12 @@ class Store:
 
 
 def _score(row: dict[str, Any]) -> Score:
-    """SQLite knows no NaN, the loss of a model that has diverged: it stores NULL."""
+    """A row as a score. SQLite stores NaN, the loss of a model that has diverged, as NULL."""
     return Score(row["correct"], float("nan") if row["loss"] is None else row["loss"], row["samples"])
 
 
 def in_use(folder: Path) -> bool:
-    """Whether some process runs this run."""
+    """Whether a process runs this run now."""
     try:
         file = os.open(folder / "run.lock", os.O_RDONLY)
     except OSError:
@@ -236,7 +236,7 @@ def in_use(folder: Path) -> bool:
 
 
 def _lock(folder: Path) -> int:
-    """Hold the run for this process; the lock ends with the process, however it ends."""
+    """Lock the run for this process; the lock ends with the process, however it ends."""
     try:
         file = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:

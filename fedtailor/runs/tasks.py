@@ -1,4 +1,4 @@
-"""Tasks of clients: made when their turn comes, executed by an engine."""
+"""Tasks of clients: built when the engine asks for them, with results in order."""
 
 import io
 import tempfile
@@ -13,7 +13,7 @@ from fedtailor.runs.store import Store
 
 
 class Tasks:
-    """Knows which clients have a state in the store, and has tasks executed."""
+    """Builds the tasks of clients and hands them to the engine."""
 
     def __init__(self, engine: Engine, store: Store, callbacks: Callback, stateful: set[int]):
         self.engine, self.store, self.callbacks = engine, store, callbacks
@@ -29,9 +29,9 @@ class Tasks:
         states: Mapping[int, bytes | None] | None = None,
         **more: Any,
     ) -> Callable[[int], Task]:
-        """A task whose payload is packed, and whose client state is read, only when its turn comes.
+        """A task whose payload is packed, and whose client state is read, only when the engine asks for it.
 
-        ``states`` are those of this round, which are not stored yet.
+        ``states`` are the clients' states of this round, which are not stored yet.
         """
 
         def make(index: int) -> Task:
@@ -45,7 +45,7 @@ class Tasks:
         return make
 
     def execute(self, tasks: Sequence[Callable[[int], Task]]) -> Iterator[Result]:
-        """Results in the order of the tasks, as soon as all before them are there."""
+        """Results in the order of the tasks, each as soon as all earlier ones have arrived."""
         early: dict[int, Result] = {}
         given = 0
         for result in self.engine.run(task(index) for index, task in enumerate(tasks)):
@@ -54,16 +54,16 @@ class Tasks:
             while given in early:
                 yield early.pop(given)
                 given += 1
-        yield from (early[index] for index in sorted(early))  # those after one that never came
+        yield from (early[index] for index in sorted(early))  # results after a task that never answered
 
 
 class Spool(MutableMapping[int, bytes | None]):
-    """The new states of clients, in a temporary file if they are large: a round may have more than fit into memory."""
+    """The new states of clients, in a temporary file if they are large: those of a round may not fit into memory."""
 
     HELD = 2**25  # bytes in memory
 
     def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(self.HELD)  # noqa: SIM115, it goes with the round
+        self._file = tempfile.SpooledTemporaryFile(self.HELD)  # noqa: SIM115, closed with the round
         weakref.finalize(self, self._file.close)
         self._places: dict[int, tuple[int, int] | None] = {}  # first byte and number of bytes
 
@@ -92,7 +92,7 @@ class Spool(MutableMapping[int, bytes | None]):
 
 
 class Packed:
-    """Payloads as bytes. One that several clients get is packed once; of those of one client only a few are kept."""
+    """Payloads as bytes. A payload that several clients share is packed once; only a few are kept."""
 
     KEPT = 4
 

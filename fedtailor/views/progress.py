@@ -1,4 +1,4 @@
-"""How far a run is, on stderr: a live display in a terminal, plain lines anywhere else."""
+"""Progress of a run on stderr: a live display in a terminal, plain lines elsewhere."""
 
 import signal
 import sys
@@ -13,25 +13,25 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 
 from fedtailor.devices import cause
-from fedtailor.runs import Callback, RoundReport
+from fedtailor.runs import Callback, Measures, RoundReport
 from fedtailor.views.console import messages
 from fedtailor.views.numbers import duration, percent, size
 
 EVERY = 5.0  # seconds between two plain lines
-PACE = 10  # rounds whose mean time tells the time left
+PACE = 10  # rounds whose mean time estimates the time left
 STOPPING = "finishing this round... (Ctrl-C again to stop at once)"
 
 
 class Display(Callback):
-    """What every display knows; by itself it shows warnings and failures only.
+    """The base of all displays; on its own it shows warnings and failures only.
 
-    It is a context, for one run or for several, one after the other.
+    It is a context manager for one run or several consecutive runs.
     """
 
     def __init__(self, runs: int = 1) -> None:
         self.console: Console = messages()
         self.runs, self.run = runs, 0
-        self._reasons: set[str] = set()  # a failure is told once, then counted
+        self._reasons: set[str] = set()  # a failure is printed once, then counted
 
     def __enter__(self) -> "Display":
         return self
@@ -45,7 +45,7 @@ class Display(Callback):
         self.name, self.rounds, self.round = name, rounds, done
         self.run += 1
         self.bytes, self.failures = 0, 0
-        self.metrics: dict[str, dict[str, Any]] = {}
+        self.metrics: dict[str, Measures] = {}
         self.rewards: dict[str, float] = {}
         self.clock = 0.0
         self.times: deque[float] = deque(maxlen=PACE)
@@ -58,8 +58,8 @@ class Display(Callback):
         self.metrics |= report.metrics
         self.rewards |= report.rewards
         self.times.append(report.seconds)
-        if report.clock:
-            self.clock = report.clock["begin"] + report.clock["seconds"]
+        if report.clock is not None:
+            self.clock = report.clock.end
         for client, reason in sorted(report.failed.items()):
             if cause(reason) not in self._reasons:
                 self._reasons.add(cause(reason))
@@ -72,15 +72,15 @@ class Display(Callback):
 
     @property
     def stopping(self) -> bool:
-        """Whether the user asked for an end."""
+        """Whether the user asked to stop."""
         return self._signals.asked
 
     def state(self) -> str:
-        """Accuracies, rewards, the time on the devices, bytes, failures."""
+        """The latest accuracies, rewards, device time, bytes and failures as text."""
         facts = [
-            f"{model} {percent(self.metrics[model]['accuracy'])} %"
+            f"{model} {percent(self.metrics[model].accuracy)} %"
             for model in ("received", "held", "global")
-            if self.metrics.get(model, {}).get("accuracy") is not None
+            if model in self.metrics and self.metrics[model].accuracy is not None
         ]
         facts += [f"reward {value:.3f}" for value in self.rewards.values()]
         if self.clock:
@@ -92,7 +92,7 @@ class Display(Callback):
         return "  ".join(facts)
 
     def left(self) -> str:
-        """The time the remaining rounds will take."""
+        """The estimated time of the remaining rounds as text."""
         if not self.times or self.round >= self.rounds:
             return ""
         seconds = (self.rounds - self.round) * sum(self.times) / len(self.times)
@@ -110,7 +110,7 @@ class Lines(Display):
     def begin(self, name: str, rounds: int, done: int) -> None:
         super().begin(name, rounds, done)
         place = f" ({self.run} of {self.runs})" if self.runs > 1 else ""
-        start = f"goes on after round {done}" if done else "starts"
+        start = f"resumes after round {done}" if done else "starts"
         self.console.print(f"{name}{place}: {start}, {rounds} rounds")
         self._last = time.monotonic()
 
@@ -133,7 +133,7 @@ class Lines(Display):
 
 
 class Live(Display):
-    """Bars that move: all runs, the rounds of this one, the tasks of this round."""
+    """Progress bars: all runs, the rounds of this run, the tasks of this round."""
 
     def __init__(self, runs: int = 1) -> None:
         super().__init__(runs)
@@ -186,15 +186,23 @@ class Live(Display):
             self._progress.update(self.bars[key], description=name, completed=done, total=total, note=note)
 
 
-def watching(*, quiet: bool = False, runs: int = 1) -> Display:
-    """The display that fits."""
+def progress(*, quiet: bool = False, runs: int = 1) -> Display:
+    """Return the display that fits the terminal.
+
+    Parameters
+    ----------
+    quiet : bool
+        Show warnings and failures only.
+    runs : int
+        Number of runs that the display will show.
+    """
     if quiet:
         return Display(runs)
     return Live(runs) if sys.stderr.isatty() else Lines(runs)
 
 
 class _Note(ProgressColumn):
-    """What stands beside a bar; drawn by the display's own thread, so a Ctrl-C is answered at once."""
+    """The note beside a bar; the display's own thread draws it, so it reacts to Ctrl-C at once."""
 
     def __init__(self, display: Live) -> None:
         super().__init__()
@@ -207,7 +215,7 @@ class _Note(ProgressColumn):
 
 
 class _Signals:
-    """Notes that the user asked for an end, and hands the signal on to the run, which decides."""
+    """Records that the user asked to stop, and passes the signal on to the run."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -225,6 +233,6 @@ class _Signals:
         self._before = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        # Only a note: printing here could meet a line that is half written.
+        # No printing here: the signal may interrupt a line that is half written.
         self.asked = True
         self._before[signal.Signals(number)](number, frame)

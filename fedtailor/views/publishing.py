@@ -1,4 +1,4 @@
-"""Results as documentation: a comparison, or the methods' cards, as a page of Markdown that nobody types."""
+"""Results as pages of Markdown: a comparison, or the methods' cards."""
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,9 +7,9 @@ from typing import Any
 
 from fedtailor.errors import UserError
 from fedtailor.runs import Comparison, Run, toml
+from fedtailor.views.cards import card_lines
 from fedtailor.views.curves import draw_comparison
 from fedtailor.views.numbers import duration
-from fedtailor.views.pages import card_lines
 from fedtailor.views.report import WORDS
 from fedtailor.views.tables import Grid, comparison_grid
 
@@ -17,8 +17,8 @@ from fedtailor.views.tables import Grid, comparison_grid
 def publish(comparison: Comparison, folder: Path, name: str | None = None) -> list[Path]:
     """Write a comparison's table, picture, settings, versions and time into a folder."""
     runs = [path for paths in comparison.runs().values() for path in paths]
-    if not runs or not any(row["seeds"] for row in comparison.table()):
-        raise UserError(f"{comparison.folder} has no finished run to publish: go on with it first")
+    if not runs or not any(row.seeds for row in comparison.table()):
+        raise UserError(f"{comparison.folder} has no finished run to publish: resume it first")
     name = name or comparison.experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     picture, page = folder / f"{name}.png", folder / f"{name}.md"
@@ -31,7 +31,7 @@ def publish(comparison: Comparison, folder: Path, name: str | None = None) -> li
 
 
 def took(databases: Iterable[Path], seeds: Iterable[int]) -> str:
-    """The last line of a page that is gathered from many runs, by their ``run.db``: seeds, time and versions."""
+    """The last line of a page about many runs, given by their ``run.db``: seeds, time and versions."""
     seconds: list[float] = []
     versions: Mapping[str, Any] = {}
     for place in sorted(databases):
@@ -62,22 +62,22 @@ def _page(comparison: Comparison, runs: Sequence[Path], name: str, pictures: Seq
     summary = comparison.summary()
     with Run(runs[0]) as first:
         versions = ", ".join(f"{key} {value}" for key, value in first.environment.items())
-    seconds = sum(row["seconds"] * row["seeds"] for row in summary["table"] if row["seconds"])
+    seconds = sum(row.seconds * row.seeds for row in summary.table if row.seconds)
     settings = {k: v for k, v in comparison.experiment.as_dict().items() if k not in ("engine", "method", "seed")}
     settings["data"] = {k: v for k, v in settings["data"].items() if k != "dir"}
     return "\n".join(
         [
             f"# {name}",
             "",
-            f"Accuracy averaged {summary['average']} (%), headline: {summary['metric']}; mean and deviation over seeds "
-            f"{', '.join(map(str, summary['seeds']))} (the last column says how many of them are finished).",
+            f"Accuracy averaged {summary.average} (%), headline: {summary.metric}; mean and deviation over seeds "
+            f"{', '.join(map(str, summary.seeds))} (the last column says how many of them are finished).",
             "",
             comparison_grid(summary).markdown().rstrip("\n"),
             "",
             WORDS,
             "",
             *(f"![accuracy over {'time' if k else 'rounds'}]({picture})\n" for k, picture in enumerate(pictures)),
-            f"The rounds of {sum(row['seeds'] for row in summary['table'])} runs took {duration(seconds)} in all, "
+            f"The rounds of {sum(row.seeds for row in summary.table)} runs took {duration(seconds)} in all, "
             f"without the final passes. {versions}.",
             "",
             "Save the settings below as a file, then `fedtailor compare FILE` makes the runs and "

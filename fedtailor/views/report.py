@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtailor.devices import cause
-from fedtailor.runs import Run, toml
+from fedtailor.runs import Measures, Run, RunSummary, toml
 from fedtailor.views.curves import draw_run
 from fedtailor.views.numbers import NOTHING, duration, figures, percent, size
 from fedtailor.views.tables import Grid
@@ -38,8 +38,8 @@ def report(run: Run) -> str:
             "",
             headline(facts),
             "",
-            evaluation_grid(facts["metrics"]).markdown(),
-            *(f"{line}\n" for line in remarks(facts["metrics"])),
+            evaluation_grid(facts.metrics).markdown(),
+            *(f"{line}\n" for line in remarks(facts.metrics)),
             WORDS,
             "",
             f"![accuracy over rounds]({CURVES})",
@@ -61,11 +61,11 @@ def report(run: Run) -> str:
     )
 
 
-def headline(facts: Mapping[str, Any]) -> str:
+def headline(facts: RunSummary) -> str:
     """The run in one line."""
     return (
-        f"{method_text(facts['method'])}, seed {facts['seed']}, {facts['clients']} clients, "
-        f"{facts['rounds_done']} of {facts['rounds']} rounds, {facts['status']}"
+        f"{method_text(facts.method)}, seed {facts.seed}, {facts.clients} clients, "
+        f"{facts.rounds_done} of {facts.rounds} rounds, {facts.status}"
     )
 
 
@@ -79,48 +79,48 @@ def method_text(method: Mapping[str, Any]) -> str:
     return f"{method['name']} ({settings})" if settings else str(method["name"])
 
 
-def evaluation_grid(metrics: Mapping[str, Mapping[str, Any]]) -> Grid:
-    """What was evaluated last: a row per model, accuracies in percent."""
+def evaluation_grid(metrics: Mapping[str, Measures]) -> Grid:
+    """The latest evaluation: a row per model, accuracies in percent."""
     models = [m for m in MODELS if m in metrics] + [m for m in metrics if m not in MODELS]
     rows = [
         (
             model,
-            *(percent(metrics[model][key]) for key in ("accuracy", "pooled", "deviation", "worst", "worst_tenth")),
-            NOTHING if metrics[model]["loss"] is None else f"{metrics[model]['loss']:.3f}",
-            str(metrics[model]["round"]),
+            *map(percent, (found.accuracy, found.pooled, found.deviation, found.worst, found.worst_tenth)),
+            NOTHING if found.loss is None else f"{found.loss:.3f}",
+            str(found.round),
         )
-        for model in models
+        for model, found in ((model, metrics[model]) for model in models)
     ]
     header = ("model", "mean over clients", "over samples", "std", "worst client", "worst 10 %", "loss", "round")
     return Grid(header, tuple(rows), title="accuracy in %")
 
 
-def remarks(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What the numbers do not say by themselves."""
-    untrained = metrics.get("held", {}).get("untrained", 0)
+def remarks(metrics: Mapping[str, Measures]) -> list[str]:
+    """Remarks that explain the numbers."""
+    untrained = metrics["held"].untrained if "held" in metrics else 0
     if not untrained:
         return []
-    return [f"{untrained} of the clients never trained: what they would receive counts as held."]
+    return [f"{untrained} of the clients never trained: the model they would receive counts as held."]
 
 
-def cost(facts: Mapping[str, Any]) -> str:
+def cost(facts: RunSummary) -> str:
     """Bytes and time, and the time on the clients' devices."""
     spent = (
-        f"{size(facts['bytes_down'])} down and {size(facts['bytes_up'])} up in {facts['rounds_done']} rounds, "
-        f"{duration(facts['seconds'])}"
+        f"{size(facts.bytes_down)} down and {size(facts.bytes_up)} up in {facts.rounds_done} rounds, "
+        f"{duration(facts.seconds)}"
     )
-    if "clock" not in facts:
+    clock = facts.clock
+    if clock is None:
         return spent
-    clock = facts["clock"]
     return (
-        f"{spent}; on the clients' devices {duration(clock['seconds'])}: straggling latency "
-        f"{figures(clock['latency'])} s a round, {percent(clock['idle'])} % idle, {clock['late']} late, "
-        f"{clock['dropped']} dropped out"
+        f"{spent}; on the clients' devices {duration(clock.seconds)}: straggling latency "
+        f"{figures(clock.latency)} s a round, {percent(clock.idle)} % idle, {clock.late} late, "
+        f"{clock.dropped} dropped out"
     )
 
 
 def failure_grid(events: Iterable[Mapping[str, Any]]) -> Grid:
-    """Who was left out, grouped by the reason, the most frequent first."""
+    """The clients left out of rounds, grouped by reason, the most frequent first."""
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for event in events:
         groups[cause(event["detail"])].append(event)

@@ -1,11 +1,11 @@
-"""A table once, as rich, Markdown, LaTeX and CSV; and the table of a comparison."""
+"""Tables for the terminal, Markdown, LaTeX and CSV, and the table of a comparison."""
 
 import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -14,7 +14,8 @@ from rich.text import Text
 from fedtailor.views.numbers import NOTHING, figures, percent
 
 if TYPE_CHECKING:
-    from fedtailor.runs import Comparison
+    from fedtailor.runs import Comparison, ComparisonSummary
+    from fedtailor.runs.results import Spread
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,11 @@ class Grid:
     title: str = ""
 
     def rich(self) -> Table:
-        """For the terminal."""
+        """The table for the terminal."""
         table = Table(title=self.title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
         for column, name in enumerate(self.header):
             justify: Literal["left", "right"] = "left" if column in self.words else "right"
-            # A name that is cut in two cannot be copied into a command; sentences and headers may wrap.
+            # Names must not wrap, so that they can be copied into a command; sentences and headers may.
             narrowest = None if column in self.words else self._narrowest(column)
             table.add_column(name, justify=justify, no_wrap=column == 0, min_width=narrowest)
         for row, cells in enumerate(self.rows):
@@ -40,7 +41,7 @@ class Grid:
         return table
 
     def markdown(self) -> str:
-        """With columns aligned in the text itself."""
+        """The table as Markdown with aligned columns."""
         rows = [
             [
                 f"**{_escape_markdown(c)}**" if (row, i) in self.best else _escape_markdown(c)
@@ -54,7 +55,7 @@ class Grid:
         return "".join("| " + " | ".join(self._padded(line, widths)) + " |\n" for line in lines)
 
     def latex(self) -> str:
-        """A booktabs tabular."""
+        """The table as a LaTeX booktabs tabular."""
         columns = "".join("l" if i in self.words else "r" for i in range(len(self.header)))
         rows = [
             [
@@ -80,7 +81,7 @@ class Grid:
         return "\n".join(lines) + "\n"
 
     def fitting(self, width: int) -> "Grid":
-        """As many of the columns, from the left and at least two, as fit into a width without broken numbers."""
+        """The leftmost columns, at least two, that fit into a width without broken numbers."""
         needed, columns = 1, 0
         for column in range(len(self.header)):
             needed += self._narrowest(column) + 3
@@ -99,35 +100,45 @@ class Grid:
         ]
 
 
-def comparison_grid(summary: dict[str, Any]) -> Grid:
+def comparison_grid(summary: "ComparisonSummary") -> Grid:
     """The table of a comparison: the headline first, mean ± deviation over the seeds in percent."""
-    table = summary["table"]
-    models = [summary["metric"], *(m for m in ("final", "held", "received", "global") if m != summary["metric"])]
-    spreads = {model: f"{model} %" for model in models if any(row[model] is not None for row in table)}
-    spreads |= {"worst_tenth": "worst 10 % of clients", "deviation": "std of clients"}
-    best = {key: _best(table, key) for key in spreads if key != "deviation"}
-    clock = CLOCK if table and "virtual_seconds" in table[0] else {}
-    rows, bold = [], set()
-    for index, row in enumerate(table):
-        cells = [row["method"], *(_mean_and_spread(row, key) for key in spreads)]
-        bold |= {(index, 1 + i) for i, key in enumerate(spreads) if index in best.get(key, ())}
-        cells += [write(row[key]) for key, (_, write) in clock.items()]
-        rows.append((*cells, _number(row["megabytes"]), _number(row["seconds"]), str(row["seeds"])))
+    table = summary.table
+    models = [summary.metric, *(m for m in ("final", "held", "received", "global") if m != summary.metric)]
+    spreads = {
+        f"{model} %": [row.accuracy[model] for row in table]
+        for model in models
+        if any(row.accuracy[model].mean is not None for row in table)
+    }
+    spreads["worst 10 % of clients"] = [row.worst_tenth for row in table]
+    best = [_best(column) for column in spreads.values()]
+    spreads["std of clients"] = [row.deviation for row in table]  # neither high nor low is best
+    clock = CLOCK if table and table[0].clock is not None else {}
+    rows = [
+        (
+            row.method,
+            *(_mean_and_deviation(column[index]) for column in spreads.values()),
+            *(write(getattr(row.clock, key)) for key, (_, write) in clock.items()),
+            _number(row.megabytes),
+            _number(row.seconds),
+            str(row.seeds),
+        )
+        for index, row in enumerate(table)
+    ]
     return Grid(
-        ("method", *spreads.values(), *(name for name, _ in clock.values()), "MB", "seconds", "seeds"),
+        ("method", *spreads, *(name for name, _ in clock.values()), "MB", "seconds", "seeds"),
         tuple(rows),
-        frozenset(bold),
-        title=f"{summary['name']}: accuracy averaged {summary['average']}, mean ± deviation over seeds",
+        frozenset((row, 1 + column) for column, those in enumerate(best) for row in those),
+        title=f"{summary.name}: accuracy averaged {summary.average}, mean ± deviation over seeds",
     )
 
 
-def comparison_csv(summary: dict[str, Any]) -> str:
+def comparison_csv(summary: "ComparisonSummary") -> str:
     """Every number of a comparison in full precision; accuracies are shares of one."""
     text = io.StringIO()
-    names = list(summary["table"][0]) if summary["table"] else ["method"]
-    writer = csv.DictWriter(text, names, lineterminator="\n")
+    rows = [row.as_dict() for row in summary.table]
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["method"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(summary["table"])
+    writer.writerows(rows)
     return text.getvalue()
 
 
@@ -145,14 +156,13 @@ def write_comparison(comparison: "Comparison") -> list[Path]:
     return [comparison.folder / name for name in texts]
 
 
-def _mean_and_spread(row: dict[str, Any], key: str) -> str:
-    spread = row[f"{key}_std"]
-    return percent(row[key]) + ("" if spread is None else f" ± {percent(spread)}")
+def _mean_and_deviation(spread: "Spread") -> str:
+    return percent(spread.mean) + ("" if spread.std is None else f" ± {percent(spread.std)}")
 
 
-def _best(table: Sequence[dict[str, Any]], key: str) -> set[int]:
-    """The rows with the highest mean as it is printed; nothing is best when there is nothing to compare."""
-    known = {index: float(percent(row[key])) for index, row in enumerate(table) if row[key] is not None}
+def _best(column: Sequence["Spread"]) -> set[int]:
+    """The rows with the highest printed mean; none if all are equal or only one is known."""
+    known = {index: float(percent(spread.mean)) for index, spread in enumerate(column) if spread.mean is not None}
     if len(known) < 2 or len(set(known.values())) == 1:
         return set()
     return {index for index, value in known.items() if value == max(known.values())}
@@ -162,9 +172,9 @@ def _number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.1f}"
 
 
-# Columns of a comparison with devices: what the clock says, and how it is written
+# Columns of a comparison with devices: header and format of each clock value
 CLOCK: dict[str, tuple[str, Callable[[float | None], str]]] = {
-    "virtual_seconds": ("time on devices s", figures),
+    "seconds": ("time on devices s", figures),
     "latency": ("straggling s", figures),
     "idle": ("idle %", percent),
     "late": ("late", figures),

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedtailor.methods import Decide, Method, Server
-from fedtailor.methods.bwa import ADJUSTMENT
+from fedtailor.methods import Method, Question, Server
+from fedtailor.methods.adjustment import ADJUSTMENT
 from fedtailor.runs import Experiment, Resources, Run, compare, experiment, pretrain, resume, run
 from fedtailor.runs.settings import make_method
 
@@ -38,9 +38,9 @@ EVALUATIONS = 20  # of bo-bwa at most; the paper has half as many as episodes
 SEED = 100  # of the agents: none of those they are tested with
 RANGE = {"smallest": 2}  # batches of 1 would take twice as long
 # Of the three with an agent; docs/bwa.md says why.
-CALM = {"critic_first": 2, "critic_updates": 40, "centred": False, "keep": "best"}
-TEXTBOOK: dict[str, Any] = {"critic_first": 0, "critic_updates": None, "centred": True, "keep": "last"}
-OURS = {"network": "per-slot", "reward": "rise", "discount": 0.5, **CALM}
+CALM = {"critic_first": 2, "critic_epochs": 40, "center_advantages": False}
+TEXTBOOK: dict[str, Any] = {"critic_first": 0, "critic_epochs": None, "center_advantages": True}
+OURS = {"network": "per-slot", "discount": 0.5, **CALM}
 OTHER = "fashion-05"  # the recipe that a policy comes from
 
 
@@ -61,11 +61,11 @@ def objective(settings: Experiment, runs: Path) -> None:
 
 
 def myopic(settings: Experiment, runs: Path) -> None:
-    deploy(settings, runs, [learned(settings, runs, "bwa", "-myopic", discount=0.0)], "-myopic")
+    deploy(settings, runs, [learned(settings, runs, "bwa", "-myopic", agent={"discount": 0.0})], "-myopic")
 
 
 def textbook(settings: Experiment, runs: Path) -> None:
-    deploy(settings, runs, [learned(settings, runs, "bwa", "-textbook", **TEXTBOOK)], "-textbook")
+    deploy(settings, runs, [learned(settings, runs, "bwa", "-textbook", agent=TEXTBOOK, keep="last")], "-textbook")
 
 
 def longer(settings: Experiment, runs: Path) -> None:
@@ -97,10 +97,10 @@ def plans(settings: Experiment, runs: Path) -> None:
 def scripted(settings: Experiment, runs: Path, name: str, what: str, actions: Sequence[torch.Tensor]) -> None:
     """A run for every seed in which the decisions are given, round by round."""
 
-    def script(server: Server, _question: Decide) -> torch.Tensor:
+    def script(server: Server, _question: Question) -> torch.Tensor:
         return actions[min(server.round, len(actions)) - 1]  # a final pass is a round more
 
-    method = make_method({"name": name, "learn": "never"})
+    method = make_method({"name": name, "agents": {ADJUSTMENT: {"learn": "never"}}})
     with Resources() as resources:
         for seed in settings.compare.seeds:
             changes = {"method": method, "seed": seed, "name": f"{settings.name}-{what}-s{seed}"}
@@ -127,22 +127,34 @@ def cold(settings: Experiment, runs: Path) -> None:
 
 
 def learned(
-    settings: Experiment, runs: Path, name: str, suffix: str = "", seed: int = SEED, **more: Any
+    settings: Experiment,
+    runs: Path,
+    name: str,
+    suffix: str = "",
+    seed: int = SEED,
+    agent: Mapping[str, Any] | None = None,
+    keep: str = "best",
+    **more: Any,
 ) -> dict[str, Any]:
-    """A method with the policy that it has learned on the recipe: what a run needs to know of it."""
-    method = {**RANGE, **({} if name == "bo-bwa" else OURS), **more, "name": name}
+    """A method with the policy that it has learned on the recipe: what a run needs to know of it.
+
+    ``agent`` are settings of the agent, ``more`` those of the method.
+    """
+    ours = {"reward": "rise", "agents": {ADJUSTMENT: {**OURS, **(agent or {})}}}
+    method = {**RANGE, **({} if name == "bo-bwa" else ours), **more, "name": name}
     folder = runs / "policies" / f"{settings.name}-{name}{suffix}"
     episodes = settings.pretrain.episodes
     if name == "bo-bwa":
         episodes = min(episodes, EVALUATIONS)
     changes: dict[str, Any] = {"method": make_method(method), "seed": seed, "name": folder.name}
-    changes["pretrain"] = settings.pretrain.model_copy(update={"episodes": episodes})
+    changes["pretrain"] = settings.pretrain.model_copy(update={"episodes": episodes, "keep": keep})
     if not folder.exists():
         pretrain(settings.model_copy(update=changes), folder=folder).close()
     elif not _finished(folder, episodes):
         resume(folder, episodes=episodes).close()
     print(folder, flush=True)
-    return {**RANGE, **({} if name == "bo-bwa" else {"network": OURS["network"]}), "name": name, "policy": str(folder)}
+    network = {} if name == "bo-bwa" else {"agents": {ADJUSTMENT: {"network": OURS["network"]}}}
+    return {**RANGE, **network, "name": name, "policy": str(folder)}
 
 
 def deploy(settings: Experiment, runs: Path, methods: list[str | Mapping[str, Any] | Method], suffix: str = "") -> None:

@@ -14,8 +14,10 @@ from typing import Any, Literal
 import torch
 from experiments import CALM, OURS, TEXTBOOK
 
-from fedtailor.methods import Decide
-from fedtailor.methods.bwa import ADJUSTMENT, BWA
+from fedtailor.learning import TrainingSettings
+from fedtailor.methods import Decide, Decisions, start
+from fedtailor.methods.adjustment import ADJUSTMENT
+from fedtailor.methods.bwa import BWA
 from fedtailor.seeding import torch_stream
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "bwa-reward.md"
@@ -61,7 +63,7 @@ def rewards() -> list[str]:
     for kind in KINDS:
         for discount in DISCOUNTS:
             for seed in SEEDS:
-                made = Learned(BWA(reward=kind, discount=discount, learn="always", network="per-slot"), seed)
+                made = Learned(bwa(kind, discount=discount), seed)
                 for _ in range(EPISODES):
                     made.learn()
                 ends = [
@@ -95,8 +97,8 @@ def ways() -> list[str]:
     for name, changes in (("textbook", TEXTBOOK), ("calm", CALM)):
         ends: dict[str, list[list[float]]] = {"last": [], "best": []}  # by column and seed
         for price, discount in columns:
-            settings = {"network": OURS["network"], "reward": "rise", "discount": discount, "smallest": 2, **changes}
-            agents = [Learned(BWA.model_validate({**settings, "keep": "best"}), seed, price) for seed in MANY]
+            method = bwa("rise", smallest=2, discount=discount, **changes)
+            agents = [Learned(method, seed, price) for seed in MANY]
             for made in agents:
                 for _ in range(FEW):
                     made.learn()
@@ -113,6 +115,11 @@ def ways() -> list[str]:
         cells = [f"{100 * follow(plan, price):.1f}" for price, _ in columns]
         lines.append(f"| *{name}* | {' | '.join(cells)} |")
     return lines
+
+
+def bwa(reward: str, smallest: int = 1, **agent: Any) -> BWA:
+    table = {"network": OURS["network"], **agent}
+    return BWA.model_validate({"reward": reward, "smallest": smallest, "agents": {ADJUSTMENT: table}})
 
 
 def moved(progress: float, batch: float) -> float:
@@ -143,36 +150,35 @@ class Learned:
     def __init__(self, method: BWA, seed: int, price: float = 0.0):
         self.method, self.price = method, price
         self.server: Any = SimpleNamespace(state={}, largest_cohort=CLIENTS, greedy=False, rounds=ROUNDS, round=0)
-        self.server.moment = SimpleNamespace(episode=0)
+        self.server.moment, self.server.training = SimpleNamespace(episode=0), TrainingSettings()
         self.server.stream = lambda purpose: torch_stream(seed, self.server.moment.episode, self.server.round, purpose)
-        method.start_server(self.server)
+        start(method, self.server, keeps_best=True)
         self.found: list[tuple[float, float, float]] = []  # mean batch size, accuracy at the end in %, sum of rewards
 
     def learn(self) -> None:
         """From one more episode."""
         self.server.moment.episode = len(self.found)
-        self.server.state["value"] = None
-        self.found.append(self._episode(self.method, 0.01))
-        self.method._end(self.server)
+        self.found.append(self._episode(self.server, 0.01))
 
     def deployed(self, keep: str) -> float:
         """The accuracy at the end, in %, of an episode without exploration and without noise."""
-        method, state = self.method.model_copy(update={"learn": "never", "keep": keep}), self.server.state
-        self.server.state = {**state, **method.learned(self.server)}
-        found = self._episode(method, 0.0)[1]
-        self.server.state = state
-        return found
+        learned = self.server.decisions
+        last = {name: agent.policy() for name, agent in learned.agents.items()}
+        server = SimpleNamespace(**{**vars(self.server), "greedy": True})
+        server.decisions = Decisions(self.method.decisions(self.server), self.server, policy=True)
+        server.decisions.adopt(learned.policy() if keep == "best" else last)
+        return self._episode(server, 0.0)[1]
 
-    def _episode(self, method: BWA, noise: float) -> tuple[float, float, float]:
-        server, progress, accuracy, best = self.server, 0.1, 0.1, 0.1
+    def _episode(self, server: Any, noise: float) -> tuple[float, float, float]:
+        progress = accuracy = best = 0.1
         change = total = 0.0
         sizes: list[float] = []
         for server.round in range(1, ROUNDS + 1):
             spread = 3 / sizes[-1] ** 0.5 if sizes else 0.0  # clients that made more steps are farther away
             numbers = [1 - accuracy, 0.9, spread, 2.3 - 3 * accuracy, accuracy, change]
-            observation, mask = torch.tensor([numbers] * CLIENTS), torch.ones(CLIENTS, dtype=torch.bool)
-            action = method.decide(server, Decide(ADJUSTMENT, observation, mask))
-            sizes.append(float(action[0]))
+            server.decisions.begin_round(server)
+            decision = server.decisions.decide(server, Decide(ADJUSTMENT, dict.fromkeys(range(CLIENTS), numbers)))
+            sizes.append(decision["batch"])
             progress = moved(progress, sizes[-1])
             after = (
                 progress
@@ -180,9 +186,9 @@ class Learned:
                 + noise * float(torch.randn((), generator=server.stream("noise")))
             )
             after = max(0.01, after)
-            reward = method._reward(accuracy, after, best, server.round, SAMPLES)
-            server.state["global"] = [2.3 - 3 * after, after, 10 * abs(after - accuracy)]
-            method._observe(server, {"observation": observation, "mask": mask, "action": action}, reward)
+            reward = self.method._reward(accuracy, after, best, server.round, SAMPLES)
+            server.decisions.reward(server, decision, reward, self.method._objective(after))
+            server.decisions.end_round(server)
             total, best, change, accuracy = total + reward, max(best, after), 10 * abs(after - accuracy), after
         return fmean(sizes), 100 * accuracy, total
 

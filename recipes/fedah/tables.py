@@ -119,11 +119,11 @@ def read(runs: Path, name: str, spec: tuple[str, float | None, float | None]) ->
                     continue
                 last, seed = run.last(), run.settings["seed"]
             if method in GLOBAL and "global" in last:
-                values.setdefault(method, {})[seed] = 100 * last["global"]["pooled"]
+                values.setdefault(method, {})[seed] = 100 * last["global"].pooled
             if method == "fedavg":
-                values.setdefault(LOCALLY, {})[seed] = 100 * last[model]["pooled"]
+                values.setdefault(LOCALLY, {})[seed] = 100 * last[model].pooled
             if method not in GLOBAL:
-                values.setdefault(method, {})[seed] = 100 * last[model]["pooled"]
+                values.setdefault(method, {})[seed] = 100 * last[model].pooled
     return Column(spec[0], spec[1:], values) if "fedah" in values and len(values) > 1 else None
 
 
@@ -201,7 +201,7 @@ def ablation(runs: Path) -> list[str]:
             with Run(folder) as run:
                 if run.finished:
                     for model, values in found.items():
-                        values.append(100 * run.last()[model]["pooled"])
+                        values.append(100 * run.last()[model].pooled)
         if found["held"]:
             lines.append(f"| {label} | {spread(found['received'])} | {spread(found['held'])} |")
     return [*lines, ""]

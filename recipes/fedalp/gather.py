@@ -152,10 +152,10 @@ def found_groups(runs: Path) -> list[str]:
         for number, path in enumerate(folders(runs / name, "fedalp")):
             with Run(path) as run:
                 state, labels, seed = run.server_state(), true_labels(run), run.settings["seed"]
-            if labels is not None and "groups" in state:
+            if labels is not None and state["groups"]["member"]:
                 found = state["clustering"]
                 kinds = len(set(labels))
-                used = f"{len(state['psi'])}, {agreement(state['groups'], labels):.2f}"
+                used = f"{len(found['psi'])}, {agreement(state['groups']['member'], labels):.2f}"
                 rows.append(("" if number else name, str(seed), str(kinds), used, *others(found, labels, kinds)))
     header = ("comparison", "seed", "labels", "used: M, ARI", "rows, gap", "condensed", "condensed, gap", "M = labels")
     return [
@@ -186,7 +186,7 @@ def cost(runs: Path) -> list[str]:
         for folder in (runs / name, runs / f"{name}-iid"):
             if folder.exists():
                 for row in Comparison(folder).table():
-                    seconds, count = seconds + (row["seconds"] or 0) * row["seeds"], count + row["seeds"]
+                    seconds, count = seconds + (row.seconds or 0) * row.seeds, count + row.seeds
     return [f"The rounds of {count} runs took {duration(seconds)} in all.", ""]
 
 

@@ -127,7 +127,7 @@ def judge(settings: dict[str, Any], folder: Path, seed: int, resources: Resource
         if folder.exists()
         else run(judged, folder=folder, resources=resources) as done
     ):
-        print(folder, done.summary()["clock"], flush=True)
+        print(folder, done.summary().clock, flush=True)
 
 
 if __name__ == "__main__":

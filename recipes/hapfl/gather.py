@@ -91,12 +91,12 @@ def measured(folders: list[Path]) -> Row:
             if not run.finished:
                 continue
             summary, rewards = run.summary(), run.rewards()
-            row["seconds"].append(summary["clock"]["seconds"])
-            if summary["clock"]["latency"] is not None:  # nobody waits for a client that is alone
-                row["latency"].append(summary["clock"]["latency"])
+            row["seconds"].append(summary.clock.seconds)
+            if summary.clock.latency is not None:  # nobody waits for a client that is alone
+                row["latency"].append(summary.clock.latency)
             for model, measure in MODELS.items():
-                if model in summary["metrics"]:
-                    row[model].append(100 * summary["metrics"][model][measure])
+                if model in summary.metrics:
+                    row[model].append(100 * getattr(summary.metrics[model], measure))
             if "size" in rewards:
                 row["ratio"].append(fmean(run.settings["method"]["md"] - value for value in rewards["size"]))
     return row

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scipy.stats import spearmanr
 
-from fedtailor.runs import Comparison
+from fedtailor.runs import Comparison, ComparisonRow
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "ordering.md"
 
@@ -50,7 +50,7 @@ def main(runs: Path) -> None:
         folder = runs / f"{name}-comparison"
         if not folder.exists():
             continue
-        rows = {row["method"]: row for row in Comparison(folder).table() if row["final"] is not None}
+        rows = {row.method: row for row in Comparison(folder).table() if row.accuracy["final"].mean is not None}
         for title, paper in papers.items():
             lines += section(name, title, paper, rows)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def main(runs: Path) -> None:
     print(PAGE)
 
 
-def section(name: str, title: str, paper: dict[str, float], rows: dict[str, dict[str, float]]) -> list[str]:
+def section(name: str, title: str, paper: dict[str, float], rows: dict[str, ComparisonRow]) -> list[str]:
     common = [method for method in paper if method in rows]
     ours = {m: _ours(m, title, rows[m]) for m in common}
     correlation = spearmanr([paper[m] for m in common], [ours[m] for m in common])
@@ -77,9 +77,10 @@ def section(name: str, title: str, paper: dict[str, float], rows: dict[str, dict
     return [*lines, ""]
 
 
-def _ours(method: str, title: str, row: dict[str, float]) -> float:
+def _ours(method: str, title: str, row: ComparisonRow) -> float:
     """The final accuracy; for FedAH's table the global model's where the paper's figure can only be that."""
-    return row["global"] if title.startswith("FedAH") and method in ("fedavg", "fedprox") else row["final"]
+    model = "global" if title.startswith("FedAH") and method in ("fedavg", "fedprox") else "final"
+    return row.accuracy[model].mean
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def seed_of(folder: Path) -> int:
 def final(folder: Path) -> float:
     """The headline, in %."""
     with Run(folder) as run:
-        return 100 * float(run.last()["final"]["accuracy"])
+        return 100 * float(run.last()["final"].accuracy)
 
 
 def held(folder: Path) -> list[tuple[int, float]]:

@@ -68,7 +68,7 @@ def main(recipe: str, runs: Path) -> None:
                     resume(runs / name, resources=resources, deciders=deciders).close()
                 with Run(runs / name) as done:
                     for model, values in found.items():
-                        values.append(100 * done.last()[model]["accuracy"])
+                        values.append(100 * done.last()[model].accuracy)
             lines.append(f"| {form} | {' | '.join(f'{mean(v):.1f} ± {stdev(v):.1f}' for v in found.values())} |")
             print(lines[-1], flush=True)
     lines += ["", took(runs.glob(f"{settings.name}-oracle-*/run.db"), settings.compare.seeds), ""]

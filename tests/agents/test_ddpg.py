@@ -17,9 +17,13 @@ torch.set_num_threads(1)  # as in a run
 SMALL = {"hidden": (16,), "batch": 8}
 
 
+OPTIONS = ("prior", "exchangeable", "action_scale", "reward_scale")  # of the agent, not of its settings
+
+
 def agent(slots: int = 3, features: int = 2, seed: int = 0, **changes: Any) -> DDPG:
-    settings = DDPGSettings(**{**SMALL, **changes})
-    return DDPG(slots, features, Simplex(), settings, torch_stream(seed, "weights"))
+    options = {name: changes.pop(name) for name in OPTIONS if name in changes}
+    settings = DDPGSettings().model_copy(update={**SMALL, **changes})  # not checked: tests go beyond the limits
+    return DDPG(slots, features, Simplex(), settings, torch_stream(seed, "weights"), **options)
 
 
 def set_linear(network: Any, weights: list[list[float]], bias: list[float]) -> None:

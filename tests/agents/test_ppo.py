@@ -80,12 +80,12 @@ def test_advantages_by_hand() -> None:
     assert advantages(reward, value, going_on, 4.0, 0.0, 0.95).tolist() == [0.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("longest", [0.02, 1e9])
+@pytest.mark.parametrize("max_grad_norm", [0.02, 1e9])
 @pytest.mark.parametrize("follows", [True, False])
-def test_learning_is_that_of_a_textbook(longest: float, follows: bool) -> None:
+def test_learning_is_that_of_a_textbook(max_grad_norm: float, follows: bool) -> None:
     """The same passes over a buffer with torch.distributions and torch's backward passes and cutting of gradients."""
-    settings = {"buffer": 20, "epochs": 4, "batch": 8, "entropy": 0.05, "longest": longest, "discount": 0.9}
-    rates = {"actor_lr": 0.03, "critic_lr": 0.05, "trace": 0.8, "clip": 0.1}
+    settings = {"buffer": 20, "epochs": 4, "batch": 8, "entropy": 0.05, "max_grad_norm": max_grad_norm, "discount": 0.9}
+    rates = {"actor_lr": 0.03, "critic_lr": 0.05, "gae_lambda": 0.8, "clip": 0.1}
     made = agent(1, 3, {"kind": CategoricalHead(3), "size": GaussianHead(2, 0.5)}, hidden=(), **settings, **rates)
     weight, bias = (p.detach().clone().requires_grad_() for p in made.actor.parameters)
     spread = made.heads.parameters[0].detach().clone().requires_grad_()
@@ -134,7 +134,7 @@ def test_learning_is_that_of_a_textbook(longest: float, follows: bool) -> None:
                 for parameter in parameters:
                     parameter.grad = None
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(parameters, longest)
+                torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
                 optimiser.step([parameter.grad for parameter in parameters])
     made.learn(torch_stream("passes"), following)
     assert made.steps == 1
@@ -145,8 +145,8 @@ def test_learning_is_that_of_a_textbook(longest: float, follows: bool) -> None:
 def test_standardised_advantages_by_hand() -> None:
     """Both below 0: one of them is good only by comparison."""
     bad = torch.tensor([-1.0, -7.0])
-    assert standardised(bad, centred=True).tolist() == pytest.approx([0.5**0.5, -(0.5**0.5)], abs=1e-6)
-    assert standardised(bad, centred=False).tolist() == pytest.approx([-0.2, -1.4], abs=1e-6)
+    assert standardised(bad, center=True).tolist() == pytest.approx([0.5**0.5, -(0.5**0.5)], abs=1e-6)
+    assert standardised(bad, center=False).tolist() == pytest.approx([-0.2, -1.4], abs=1e-6)
 
 
 def one_episode(made: PPO) -> None:
@@ -155,7 +155,7 @@ def one_episode(made: PPO) -> None:
         made.observe(state, made.act(state, stream=torch_stream(step)), float(step % 3), done=step == 3)
 
 
-@pytest.mark.parametrize("changes", [{}, {"centred": False}])
+@pytest.mark.parametrize("changes", [{}, {"center_advantages": False}])
 def test_an_episode_of_bad_decisions_makes_them_less_likely_unless_advantages_are_centred(
     changes: dict[str, Any],
 ) -> None:
@@ -172,7 +172,7 @@ def test_an_episode_of_bad_decisions_makes_them_less_likely_unless_advantages_ar
         made.observe(state, action, -1.0)
     made.learn(torch_stream("passes"))
     lost = before - made._log_probs(torch.stack(states), everyone, torch.stack(actions))
-    assert (float(lost.detach().mean()) > 0.01) == (changes == {"centred": False})
+    assert (float(lost.detach().mean()) > 0.01) == (changes == {"center_advantages": False})
 
 
 def test_the_critic_may_learn_alone_and_more_often() -> None:
@@ -195,6 +195,72 @@ def test_the_critic_may_learn_alone_and_more_often() -> None:
         made.learn(torch_stream("passes"))
         assert made.critic_optimiser.state_dict()["steps"] == steps
         assert made.actor_optimiser.state_dict()["steps"] == 3
+
+
+def test_without_a_rate_of_its_own_the_critic_has_the_actors() -> None:
+    assert agent(actor_lr=0.01).critic_optimiser.lr == 0.01
+    assert agent(actor_lr=0.01, critic_lr=0.02).critic_optimiser.lr == 0.02
+
+
+def test_an_episode_is_learned_from_at_its_end_or_when_the_next_begins() -> None:
+    """Without a buffer's size the last round is the time; where that was not observed, the next episode's start."""
+    made, streams = agent(), []
+
+    def draws() -> torch.Generator:
+        streams.append(torch_stream("passes"))
+        return streams[-1]
+
+    one_episode(made)
+    for round in (1, 2, 3):
+        made.end_round(round, 4, draws)
+    assert (made.steps, len(streams)) == (0, 0)
+    made.end_round(4, 4, draws)
+    assert (made.steps, made._buffer) == (1, [])
+    made.observe(drawn(3, 2), made.act(drawn(3, 2)), 1.0)
+    made.begin_episode(draws)
+    assert made.steps == 2
+    made.begin_episode(draws)
+    assert made.steps == 2  # there was nothing to learn from
+
+
+def test_a_buffer_of_a_given_size_is_learned_from_when_it_is_full() -> None:
+    made = agent(buffer=5)
+    for round in range(1, 8):
+        made.observe(drawn(3, 2), made.act(drawn(3, 2)), 1.0)
+        made.begin_episode(lambda: torch_stream("passes"))
+        made.end_round(round, 7, lambda: torch_stream("passes"))
+        assert made.steps == int(round >= 5)
+
+
+def test_states_are_standardised_by_those_of_past_episodes() -> None:
+    """It sees states as they are until it has learned; then (x - mean) / deviation of the present slots before."""
+    made, mask = agent(3, 1, standardise=True), torch.tensor([True, True, False])
+    plain = agent(3, 1)
+    first, second = torch.tensor([[1.0], [3.0], [99.0]]), torch.tensor([[5.0], [7.0], [99.0]])
+    assert torch.equal(made.act(first, mask), plain.act(first, mask))
+    made.observe(first, made.act(first, mask), 1.0, mask)
+    assert made._buffer[0]["state"].flatten().tolist() == [1.0, 3.0, 0.0]
+    made.learn(torch_stream("passes"))
+    made.observe(second, made.act(second, mask), 1.0, mask)  # 1 and 3: mean 2, deviation 1
+    assert made._buffer[0]["state"].flatten().tolist() == [3.0, 5.0, 0.0]
+    made.learn(torch_stream("passes"))
+    assert made.normaliser is not None
+    assert made.normaliser.scale.flatten().tolist() == pytest.approx([4.0, 5.0**0.5])  # of 1, 3, 5, 7
+    plain.actor.load_state_dict(made.actor.state_dict())
+    assert torch.equal(made.act(second, mask), plain.act(made.normaliser(second), mask))
+    restored = agent(3, 1, seed=9, standardise=True)
+    restored.load_state_dict(unpack(pack(made)).state)
+    assert pack(restored) == pack(made)
+
+
+def test_a_policy_is_all_that_was_learned_and_nothing_that_was_observed() -> None:
+    made = agent(standardise=True)
+    one_episode(made)
+    policy = made.policy()
+    assert policy["buffer"] == {}
+    assert {name: pack(value) for name, value in policy.items() if name != "buffer"} == {
+        name: pack(value) for name, value in made.state_dict().items() if name != "buffer"
+    }
 
 
 # The heads

@@ -53,3 +53,33 @@ def test_transitions_are_drawn_evenly() -> None:
     drawn = replay.sample(8000, torch_stream("even"))["value"]
     counts = torch.bincount(drawn.long()) / 8000
     assert (counts - 0.25).abs().max() < 0.02
+
+
+def test_only_what_changed_is_taken_to_be_stored() -> None:
+    """Places 0, 1, 2; then 3 and, since there is room for four, 0 again; then nothing."""
+    replay = Replay(4)
+    push(replay, 10, 11, 12)
+    assert {place: float(row["value"]) for place, row in replay.take_changed().items()} == {0: 10, 1: 11, 2: 12}
+    push(replay, 13, 14)
+    taken = replay.take_changed()
+    assert {place: float(row["twice"]) for place, row in taken.items()} == {0: 28, 3: 26}
+    assert replay.take_changed() == {}
+    push(replay, 15)
+    taken[0]["value"].zero_()  # a copy
+    assert 14 in numbers(replay)
+
+
+def test_rows_that_were_stored_one_by_one_make_the_same_replay() -> None:
+    for count in (0, 3, 70, 75, 150):
+        one, other, kept = Replay(70), Replay(70), {}
+        for value in range(count):
+            push(one, value)
+            if value % 7 == 0:
+                kept.update(one.take_changed())
+        kept.update(one.take_changed())
+        other.load_state_dict(Replay.stored(kept, one.state_dict()["next"]))
+        assert pack(other) == pack(one)
+        for replay in (one, other):
+            push(replay, 1000)
+        assert pack(other) == pack(one)
+        assert sorted(other.take_changed()) == sorted(one.take_changed()) == [count % 70]

@@ -1,18 +1,20 @@
-"""Ctrl-C in a real process: the run ends at a round boundary and goes on later."""
+"""Ctrl-C in a real process: the run ends at a round boundary and can be resumed."""
 
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-LONG = ["--engine", "inline", "--rounds", "6", "--set", "data.clients=4", "--set", "training.epochs=4"]
+from tests.support.waiting import PATIENCE, wait_until
 
+HOLDING = "tests.support.holding:Holding"
+SMALL = ["--engine", "inline", "--rounds", "4", "--set", "data.clients=4"]
+METHOD = ["--set", f"method.name={HOLDING}"]
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -24,7 +26,8 @@ def start(tmp_path: Path, environment: dict[str, str]) -> Iterator[Start]:
 
         def begin(*words: str) -> "subprocess.Popen[str]":
             program, pipe = [sys.executable, "-m", "fedtailor", *words], subprocess.PIPE
-            process = subprocess.Popen(program, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True)
+            env = {**environment, "HOLD": str(tmp_path)}
+            process = subprocess.Popen(program, cwd=tmp_path, env=env, stdout=pipe, stderr=pipe, text=True)
             stack.enter_context(process)
             stack.callback(process.kill)
             return process
@@ -39,63 +42,70 @@ def rounds_of(database: Path) -> int:
     return int(count)
 
 
-def wait_for_rounds(database: Path, process: "subprocess.Popen[str]", rounds: int) -> None:
-    end = time.monotonic() + 60
-    while not database.exists() or rounds_of(database) < rounds:
+def await_holding(folder: Path, process: "subprocess.Popen[str]") -> None:
+    """Wait until the training waits: when it does so twice more, it has handled every signal that it was sent."""
+    file = folder / "holding"
+    before = file.stat().st_size if file.exists() else 0
+
+    def waits() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.02)
+        return file.exists() and file.stat().st_size >= before + 2
+
+    wait_until(waits, "a round in which the training waits")
 
 
 def test_ctrl_c_ends_at_a_round_boundary_and_resume_finishes(start: Start, tmp_path: Path) -> None:
-    database = tmp_path / "runs" / "stopped" / "run.db"
-    process = start("run", *LONG, "--name", "stopped", "--json")
-    wait_for_rounds(database, process, 1)
+    database, hold = tmp_path / "runs" / "stopped" / "run.db", tmp_path / "hold-2"
+    hold.touch()
+    process = start("run", *SMALL, *METHOD, "--name", "stopped", "--json")
+    await_holding(tmp_path, process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    await_holding(tmp_path, process)
+    hold.unlink()
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert out == ""
-    # "finishing this round" is shown unless the signal met a boundary
-    assert err.splitlines()[-1].endswith("go on with: fedtailor resume runs/stopped")
+    assert "finishing this round" in err
+    assert err.splitlines()[-1].endswith("fedtailor resume runs/stopped")
     assert "Traceback" not in err
-    assert 1 <= rounds_of(database) < 6
+    assert rounds_of(database) == 2  # the round in which it was asked to end is complete
 
     process = start("resume", "runs/stopped", "--quiet")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
-    assert "6 of 6 rounds, finished" in out
+    assert "4 of 4 rounds, finished" in out
 
 
 def test_a_second_ctrl_c_ends_at_once(start: Start, tmp_path: Path) -> None:
-    database = tmp_path / "runs" / "cut" / "run.db"
-    long = [word.replace("epochs=4", "epochs=3000") for word in LONG]
-    process = start("run", *long, "--name", "cut")
-    wait_for_rounds(database, process, 0)
-    while "starts" not in process.stderr.readline():  # type: ignore[union-attr]
-        assert process.poll() is None
-    time.sleep(1.5)  # into the first round
-    begin = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    (tmp_path / "hold-1").touch()  # for ever: only the second signal ends the process
+    process = start("run", *SMALL, *METHOD, "--name", "cut")
+    for _ in range(2):
+        await_holding(tmp_path, process)
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "stopped at once; go on with: fedtailor resume runs/cut"
+    last = err.splitlines()[-1]
+    assert last.startswith("stopped at once")
+    assert last.endswith("fedtailor resume runs/cut")
     assert "Traceback" not in err
-    assert time.monotonic() - begin < 10
-    assert rounds_of(database) == 0
+    assert rounds_of(tmp_path / "runs" / "cut" / "run.db") == 0
 
 
-def test_a_stopped_comparison_goes_on(start: Start, tmp_path: Path) -> None:
-    words = ["compare", *LONG, "--methods", "local,fedavg", "--name", "both"]
+def test_a_stopped_comparison_can_be_resumed(start: Start, tmp_path: Path) -> None:
+    hold = tmp_path / "hold-2"
+    hold.touch()
+    words = ["compare", *SMALL, "--methods", f"{HOLDING},local", "--name", "both"]
     process = start(*words)
-    wait_for_rounds(tmp_path / "runs" / "both" / "local-s0" / "run.db", process, 1)
+    await_holding(tmp_path, process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    await_holding(tmp_path, process)
+    hold.unlink()
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert err.splitlines()[-1].endswith("go on with: fedtailor resume runs/both")
+    assert err.splitlines()[-1].endswith("fedtailor resume runs/both")
     process = start(*words)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
-    assert "local-s0 (1 of 2): goes on after round" in err
-    assert "fedavg" in out
+    (first,) = [line for line in err.splitlines() if line.startswith("Holding-s0 (1 of 2): ") and "after round" in line]
+    assert "after round 2" in first
+    assert "local" in out

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 
 from fedtailor.data import DataSettings, Federation, Samples, Shares, build
 from fedtailor.data import partitions as kinds
-from fedtailor.data.picture import draw, label_counts, summary, table
 from fedtailor.data.splits import carve, official_tests
+from fedtailor.data.statistics import label_counts, summary, table
 from fedtailor.errors import UserError
 from fedtailor.seeding import numpy_stream
+from fedtailor.views.partition import draw
 
 KINDS: list[Any] = [
     "iid",
@@ -200,7 +201,7 @@ def test_impossible_wishes_end_in_one_sentence() -> None:
         build(synthetic(partition={"kind": "pathological", "classes": 7}), 0)
     with pytest.raises(UserError, match="cannot give 8 clients 200 of 1200 samples"):
         build(synthetic(partition={"kind": "dirichlet", "min_size": 200}), 0)
-    with pytest.raises(UserError, match="partition by-writer needs a source that says which group"):
+    with pytest.raises(UserError, match="partition by-writer needs a source with groups"):
         build(DataSettings(partition="by-writer"), 0)
     with pytest.raises(UserError, match="'digits' has no test split of its own"):
         build(DataSettings(split="official"), 0)

@@ -70,9 +70,10 @@ def test_the_times_of_a_run_by_hand(tmp_path: Path) -> None:
             assert row["seconds"] == pytest.approx(whole)
             assert row["latency"] == pytest.approx(max(compute) - min(compute))
             assert row["idle"] == pytest.approx(sum(1 - (c + transfer) / whole for c in compute) / CLIENTS)
-        clock = done.summary()["clock"]
-        assert clock["seconds"] == pytest.approx(4 * whole)
-        assert (clock["late"], clock["dropped"]) == (0, 0)
+        clock = done.summary().clock
+        assert clock is not None
+        assert clock.seconds == pytest.approx(4 * whole)
+        assert (clock.late, clock.dropped) == (0, 0)
 
 
 def work(done: Run) -> dict[int, float]:
@@ -138,7 +139,7 @@ def test_devices_that_leave_nobody_out_change_no_result(tmp_path: Path) -> None:
         assert one.events() == other.events() != []
         assert [row["cohort"] for row in one.rounds()] == [row["cohort"] for row in other.rounds()]
         assert one.clock() == one.times() == []
-        assert "clock" not in one.summary()
+        assert one.summary().clock is None
         assert other.clock()
 
 
@@ -187,7 +188,7 @@ def test_a_late_client_is_as_it_was_before_the_round(method: str, tmp_path: Path
         late = {(e["round"], e["client"]) for e in done.events() if e["detail"].startswith("late: ")}
         over = {(row["round"], row["client"]) for row in done.times() if row["compute"] + row["transfer"] > 0.8}
         assert late == over
-        assert done.summary()["clock"]["late"] == len(late)
+        assert done.summary().clock.late == len(late)
         clock = {row["round"]: row for row in done.clock()}
         assert all("deadline 0.8 s" in event["detail"] for event in done.events())
     kept = 0
@@ -216,7 +217,7 @@ def test_a_late_client_has_no_influence(tmp_path: Path) -> None:
     )
     with run(tmp_path / "failed", devices=devices) as done:
         assert {(e["client"], e["detail"]) for e in done.events()} == {(2, "its device failed")}
-        assert done.summary()["clock"]["dropped"] == 4
+        assert done.summary().clock.dropped == 4
         assert {row["client"] for row in done.times()} == set(range(CLIENTS)) - {2}
     assert states(tmp_path / "late") == states(tmp_path / "failed")
 

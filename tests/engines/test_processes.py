@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from fedtailor.errors import UserError
 from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Moment, Payload, find
 from fedtailor.models import ModelSettings
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_workers_end_when_their_coordinator_is_killed() -> None:
     program = (
         "import time\nfrom tests.engines.test_processes import job, Processes\n"
         "engine = Processes(2)\nengine.start(job())\n"
-        "print(*[w.process.pid for w in engine._pool], flush=True)\ntime.sleep(60)\n"
+        "print(*[w.process.pid for w in engine._pool], flush=True)\ntime.sleep(3600)\n"
     )
     coordinator = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
@@ -100,10 +100,7 @@ def test_workers_end_when_their_coordinator_is_killed() -> None:
         workers = [int(pid) for pid in coordinator.stdout.readline().split()]
         coordinator.kill()
     assert len(workers) == 2
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and any(_alive(pid) for pid in workers):
-        time.sleep(0.05)
-    assert not any(_alive(pid) for pid in workers)
+    wait_until(lambda: not any(_alive(pid) for pid in workers), "the end of the workers")
 
 
 def _alive(pid: int) -> bool:

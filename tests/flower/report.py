@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree
 
-from fedtailor.runs.running import environment
+from fedtailor.runs.environment import environment
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "results" / "test-federation.md"

@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("join --coordinator x:1 --data os:getcwd --state s --insecure", "gives no data set"),
         ("join --coordinator x:1 --data nowhere:f --state s --insecure", "cannot be called"),
         ("join --coordinator x:1 --data a.npz --state s --keys none", "none/ca.pem does not exist"),
-        ("keys init keys --node ../x", "no name for a node"),
+        ("keys init keys --node ../x", "not a name for a node"),
         ("keys init keys --host a/b", "neither a host name nor an address"),
         ("keys add keys anna", "make the keys with"),
         ("run --set engine.kind=flower", "fedtailor serve"),

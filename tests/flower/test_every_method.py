@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from fedtailor.data.folder import write_clients
-from fedtailor.flower.node import Node
-from fedtailor.flower.serving import serve_on
+from fedtailor.flower.coordinator.serving import serve_on
+from fedtailor.flower.node.node import Node
 from fedtailor.methods import catalogue
 from fedtailor.runs import Resources
 from tests.support.federation import Wire, outcome, settings, simulate

@@ -17,13 +17,14 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
+from fedtailor.flower.coordinator.link import Link
+from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.flower.keys import ServerKeys
-from fedtailor.flower.link import Link
 from fedtailor.flower.programs import free_port
-from fedtailor.flower.serving import serve_on
 from fedtailor.runs import Experiment
 from fedtailor.runs.store import Store
-from tests.support.federation import HOST, Place, kill, outcome, place, settings, simulate, wait_until
+from tests.support.federation import HOST, Place, kill, outcome, place, settings, simulate
+from tests.support.waiting import PATIENCE, wait_until
 
 DEADLINE = 40.0
 VICTIM = "client-1"
@@ -62,7 +63,7 @@ class Federation:
         return file
 
     def await_holding(self, where: str, node: str = VICTIM) -> None:
-        wait_until((self.orders(node) / f"holding-{where}").exists, 300, f"{node} at {where}")
+        wait_until((self.orders(node) / f"holding-{where}").exists, f"{node} at {where}")
 
     def serve(self, folder: Path, meanwhile: Callable[[], None]) -> None:
         """Run the experiment; ``meanwhile`` happens beside it."""
@@ -77,7 +78,8 @@ class Federation:
         thread = threading.Thread(target=guarded, daemon=True)
         thread.start()
         serve_on(self.link, self.made, folder)
-        thread.join(60)
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
         assert not failed, failed
 
     def committed(self, folder: Path) -> int:
@@ -133,7 +135,7 @@ def test_a_node_that_died_comes_back_with_a_consistent_state(
 
     def meanwhile() -> None:
         if where == "before":
-            wait_until(lambda: federation.committed(run) >= 1, 300, "round 1")
+            wait_until(lambda: federation.committed(run) >= 1, "round 1")
         else:
             federation.await_holding(f"{where}-2")
         kill(federation.processes[VICTIM])
@@ -155,7 +157,7 @@ def test_a_slow_node_misses_its_round_and_no_other(federation: Federation, tmp_p
 
     def meanwhile() -> None:
         federation.await_holding("fit-2")
-        wait_until(lambda: federation.committed(tmp_path / "run") >= 2, 3 * DEADLINE, "a round without it")
+        wait_until(lambda: federation.committed(tmp_path / "run") >= 2, "a round without it")
         held.unlink()
 
     federation.serve(tmp_path / "run", meanwhile)
@@ -212,7 +214,7 @@ class Cable:
             for end in (source, sink):
                 end.close()
 
-    def cut_for(self, seconds: float) -> None:
+    def sever(self) -> None:
         self.cut.set()
         for end in self._ends:
             try:
@@ -220,7 +222,8 @@ class Cable:
             except OSError:
                 continue
         self._ends = []
-        time.sleep(seconds)
+
+    def mend(self) -> None:
         self.cut.clear()
 
     def close(self) -> None:
@@ -231,7 +234,7 @@ class Cable:
 @pytest.mark.slow
 def test_a_cut_of_twenty_seconds_is_survived(federation: Federation, tmp_path: Path) -> None:
     cable = Cable(federation.link.port)
-    wait_until(lambda: len(federation.link.nodes()) == 3, 120, "three nodes")
+    wait_until(lambda: len(federation.link.nodes()) == 3, "three nodes")
     kill(federation.processes[VICTIM])
     federation.processes[VICTIM] = federation.join(VICTIM, cable.port)
     federation.order("hold-fit-2")
@@ -239,9 +242,13 @@ def test_a_cut_of_twenty_seconds_is_survived(federation: Federation, tmp_path: P
 
         def meanwhile() -> None:
             federation.await_holding("fit-2")
-            threading.Thread(target=cable.cut_for, args=(20.0,), daemon=True).start()
-            time.sleep(5)  # the answer is ready while the cable is cut
+            cable.sever()
+            federation.order("hold-upload-2")
             (federation.orders(VICTIM) / "hold-fit-2").unlink()
+            federation.await_holding("upload-2")
+            (federation.orders(VICTIM) / "hold-upload-2").unlink()  # the answer is ready while the cable is cut
+            time.sleep(20)
+            cable.mend()
 
         federation.serve(tmp_path / "run", meanwhile)
     finally:
@@ -275,11 +282,11 @@ def test_a_coordinator_that_was_killed_goes_on_from_its_last_round(tmp_path: Pat
                 node, port, "--allow", "tests.support.misbehaving:Misbehaving", MISBEHAVE=str(orders), PYTHONPATH=paths
             )
         (tmp_path / f"orders-{VICTIM}" / "hold-fit-3").touch()
-        wait_until((tmp_path / f"orders-{VICTIM}" / "holding-fit-3").exists, 300, "round 3")
+        wait_until((tmp_path / f"orders-{VICTIM}" / "holding-fit-3").exists, "round 3")
         kill(first)
         (tmp_path / f"orders-{VICTIM}" / "hold-fit-3").unlink()
         again = serve()
-        assert again.wait(400) == 0, here.said("serve.log")
+        assert again.wait(PATIENCE) == 0, here.said("serve.log")
         with Store(tmp_path / "run") as store:
             assert [row["round"] for row in store.rows("SELECT round FROM rounds ORDER BY round")] == [1, 2, 3, 4]
             assert store.rows("SELECT * FROM events") == []

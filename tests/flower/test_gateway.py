@@ -1,4 +1,4 @@
-"""The only door of a coordinator: what it lets through, and what it says about the rest."""
+"""The gateway of a coordinator: what it forwards, and how it refuses the rest."""
 
 import http.client
 import json
@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from fedtailor.flower import keys
+from tests.support.waiting import PATIENCE
 
 LIMIT = 10_000
 
@@ -38,7 +39,7 @@ class Echo(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
 
-class Door:
+class RunningGateway:
     """A gateway with TLS before an echo."""
 
     def __init__(self, folder: Path):
@@ -50,7 +51,7 @@ class Door:
         self.echo.socket = context.wrap_socket(self.echo.socket, server_side=True)
         threading.Thread(target=self.echo.serve_forever, daemon=True).start()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fedtailor.flower.gateway"],
+            [sys.executable, "-m", "fedtailor.flower.coordinator.gateway"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -75,7 +76,7 @@ class Door:
 
     def ask(self, path: str, body: bytes = b"", method: str = "POST", key: str = "mine") -> tuple[int, str]:
         context = ssl.create_default_context(cafile=str(self.authority))
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=20)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=PATIENCE)
         try:
             connection.request(method, path, body, {"flwr-public-key": key, "cookie": "x"})
             answer = connection.getresponse()
@@ -94,14 +95,14 @@ class Door:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
-    made = Door(tmp_path / "keys")
+def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
+    made = RunningGateway(tmp_path / "keys")
     yield made
     made.close()
 
 
-def test_a_call_of_the_fleet_passes_with_its_body_and_flower_s_headers(door: Door) -> None:
-    status, answer = door.ask("/v1/fleet/pull-messages", b"hello")
+def test_a_call_of_the_fleet_passes_with_its_body_and_flower_s_headers(gateway: RunningGateway) -> None:
+    status, answer = gateway.ask("/v1/fleet/pull-messages", b"hello")
     assert status == 200
     assert json.loads(answer) == {"path": "/v1/fleet/pull-messages", "body": "hello", "key": "mine"}
 
@@ -110,55 +111,58 @@ def test_a_call_of_the_fleet_passes_with_its_body_and_flower_s_headers(door: Doo
     "path",
     ["/v1/control/start-run", "/v1/runtime/acquire-task", "/v1/fleet/../control/list-runs", "/docs"],
 )
-def test_nothing_else_passes(door: Door, path: str) -> None:
-    status, answer = door.ask(path, b"hello")
+def test_nothing_else_passes(gateway: RunningGateway, path: str) -> None:
+    status, answer = gateway.ask(path, b"hello")
     assert status == 403
-    assert "not open to nodes" in json.loads(answer)["message"]
-    assert "not open to nodes" in door.heard()["reason"]
+    assert "which nodes may not use" in json.loads(answer)["message"]
+    assert "which nodes may not use" in gateway.heard()["reason"]
 
 
-def test_other_methods_of_http_do_not_pass(door: Door) -> None:
-    assert door.ask("/v1/fleet/pull-messages", method="GET")[0] == 405
+def test_other_methods_of_http_do_not_pass(gateway: RunningGateway) -> None:
+    assert gateway.ask("/v1/fleet/pull-messages", method="GET")[0] == 405
 
 
-def test_a_key_that_is_not_registered_does_not_pass(door: Door) -> None:
-    assert door.ask("/v1/fleet/pull-messages", b"hello", key="another")[0] == 407
-    assert door.heard()["reason"] == "has a key that is not registered"
+def test_a_key_that_is_not_registered_does_not_pass(gateway: RunningGateway) -> None:
+    assert gateway.ask("/v1/fleet/pull-messages", b"hello", key="another")[0] == 407
+    assert gateway.heard()["reason"] == "has a key that is not registered"
 
 
-def test_with_keys_nobody_registers_itself(door: Door) -> None:
-    assert door.ask("/v1/fleet/register-node")[0] == 403
+def test_with_keys_nobody_registers_itself(gateway: RunningGateway) -> None:
+    assert gateway.ask("/v1/fleet/register-node")[0] == 403
 
 
-def test_a_message_over_the_limit_is_refused_unread(door: Door) -> None:
-    status, answer = door.ask("/v1/fleet/push-object", b"x" * (LIMIT + 1))
+def test_a_message_over_the_limit_is_refused_unread(gateway: RunningGateway) -> None:
+    status, answer = gateway.ask("/v1/fleet/push-object", b"x" * (LIMIT + 1))
     assert status == 413
     assert "the limit is 10,000" in answer
-    assert door.ask("/v1/fleet/push-object", b"x" * LIMIT)[0] == 200
+    assert gateway.ask("/v1/fleet/push-object", b"x" * LIMIT)[0] == 200
 
 
-def test_a_refusal_of_flower_is_told_to_both_sides(door: Door) -> None:
-    assert door.ask("/v1/fleet/activate-node")[0] == 401
-    assert "Flower refused it" in door.heard()["reason"]
+def test_a_refusal_of_flower_is_told_to_both_sides(gateway: RunningGateway) -> None:
+    assert gateway.ask("/v1/fleet/activate-node")[0] == 401
+    assert "Flower refused it" in gateway.heard()["reason"]
 
 
-def test_a_client_without_tls_is_refused(door: Door) -> None:
-    with socket.create_connection(("127.0.0.1", door.port), 20) as plain:
+def test_a_client_without_tls_is_refused(gateway: RunningGateway) -> None:
+    with socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) as plain:
         plain.sendall(b"POST /v1/fleet/pull-messages HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
         with suppress(ConnectionResetError):
             assert b"200" not in plain.recv(1000)
-    assert door.heard()["reason"] == "it does not speak TLS"
+    assert gateway.heard()["reason"] == "it does not speak TLS"
 
 
-def test_a_client_that_knows_another_authority_goes_away(door: Door, tmp_path: Path) -> None:
+def test_a_client_that_knows_another_authority_goes_away(gateway: RunningGateway, tmp_path: Path) -> None:
     keys.init(tmp_path / "others", [], [])
     context = ssl.create_default_context(cafile=str(tmp_path / "others" / "ca.pem"))
-    with socket.create_connection(("127.0.0.1", door.port), 20) as plain, pytest.raises(ssl.SSLCertVerificationError):
+    with (
+        socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) as plain,
+        pytest.raises(ssl.SSLCertVerificationError),
+    ):
         context.wrap_socket(plain, server_hostname="127.0.0.1")
-    assert "authority" in door.heard()["reason"]
+    assert "authority" in gateway.heard()["reason"]
 
 
-def test_it_ends_with_the_coordinator(door: Door) -> None:
-    assert door.process.stdin is not None
-    door.process.stdin.close()
-    assert door.process.wait(20) == 0
+def test_it_ends_with_the_coordinator(gateway: RunningGateway) -> None:
+    assert gateway.process.stdin is not None
+    gateway.process.stdin.close()
+    assert gateway.process.wait(PATIENCE) == 0

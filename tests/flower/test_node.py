@@ -15,9 +15,10 @@ from fedtailor.data.roster import Entry, federation_of, union
 from fedtailor.engines import Job, Result, Task
 from fedtailor.engines.codec import job_header, result_message, results_from, task_message
 from fedtailor.errors import UserError
-from fedtailor.flower.engine import _checked
-from fedtailor.flower.node import Node, load
-from fedtailor.flower.states import States
+from fedtailor.flower.coordinator.checking import checked_result
+from fedtailor.flower.node.node import Node
+from fedtailor.flower.node.sources import load_data
+from fedtailor.flower.node.states import StateStore
 from fedtailor.learning import Score, Trace
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.messages.frames import decode, encode
@@ -71,7 +72,7 @@ def fit(node: Node, round: int, state: bytes | None, **more: Any) -> Result:
 
 def test_the_dealt_files_hold_exactly_the_simulation_s_samples(files: Path, tmp_path: Path) -> None:
     federation = Resources().federation(settings())
-    samples, rows = load(str(files / "client-2.npz"))
+    samples, rows = load_data(str(files / "client-2.npz"))
     for part in ("train", "val", "test"):
         mine = getattr(federation, part)[2]
         assert len(mine)
@@ -131,7 +132,7 @@ def test_a_lost_state_is_said_and_not_made_up(node: Node) -> None:
 
 
 def test_states_are_forgotten_only_when_a_later_one_is_acknowledged(tmp_path: Path) -> None:
-    states = States(tmp_path / "states")
+    states = StateStore(tmp_path / "states")
 
     def at(round: int) -> Moment:
         return Moment(0, round=round)
@@ -254,7 +255,7 @@ def test_labels_are_those_of_the_whole_federation(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", x=np.zeros((8, 8, 8), np.uint8), y=np.array([7] * 4 + [9] * 4))
     made = Node("me", str(tmp_path / "mine.npz"), tmp_path / "state")
     frame = {**framed(made, method="fedavg"), "outline": {"classes": ["1", "7", "9"]}}
-    worker = made._warm(frame)
+    worker = made._worker_for(frame)
     y = torch.cat([worker._tensors(1, part)[1] for part in ("train", "test")])
     assert sorted(set(y.tolist())) == [1, 2]
 
@@ -270,7 +271,7 @@ def test_a_good_answer_is_accepted() -> None:
     task = Task("fit", 0, Moment(0), 1)
     header, blobs = result_message([good()])
     (sent,) = results_from(*decode(encode(header, blobs)))
-    assert _checked(sent, task, entry()) == good()
+    assert checked_result(sent, task, entry()) == good()
 
 
 @pytest.mark.parametrize(
@@ -288,9 +289,9 @@ def test_a_good_answer_is_accepted() -> None:
 )
 def test_a_bad_answer_is_not(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        _checked(Result(**{**vars(good()), **changes}), Task("fit", 0, Moment(0), 1), entry())
+        checked_result(Result(**{**vars(good()), **changes}), Task("fit", 0, Moment(0), 1), entry())
 
 
 def test_an_answer_is_that_of_the_client_it_was_asked_of() -> None:
     sent = Result(**{**vars(good()), "client": 0, "index": 5})
-    assert (_checked(sent, Task("fit", 0, Moment(0), 1), entry()).client) == 1
+    assert (checked_result(sent, Task("fit", 0, Moment(0), 1), entry()).client) == 1

@@ -9,8 +9,9 @@ pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from fedtailor import load_model
 from fedtailor.errors import UserError
-from fedtailor.flower.node import Node, load
-from fedtailor.flower.serving import serve_on
+from fedtailor.flower.coordinator.serving import serve_on
+from fedtailor.flower.node.node import Node
+from fedtailor.flower.node.sources import load_data
 from tests.support.federation import Wire, settings
 
 
@@ -57,7 +58,7 @@ def test_a_file_a_folder_and_a_function_make_a_federation(tmp_path: Path) -> Non
     for name, data in sources.items():
         model = load_model(tmp_path / name / "state" / "federation" / "model")
         assert model.card["classes"] == ["acne", "flu", "gout"]
-        samples, _ = load(data)
+        samples, _ = load_data(data)
         right = np.array(model.predict(samples.x)) == np.array(samples.classes)[samples.y]
         assert right.mean() > 0.9
 

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from fedtailor import load_model
+from fedtailor.flower.coordinator.link import Link
+from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.flower.keys import ServerKeys
-from fedtailor.flower.link import Link
-from fedtailor.flower.serving import serve_on
 from tests.support.federation import HOST, Place, outcome, place, settings, simulate
 
 EVERYBODY = {"clients": 4}

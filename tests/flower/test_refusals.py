@@ -9,10 +9,9 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from fedtailor.flower import keys
-from fedtailor.flower.link import Link
-from tests.support.federation import HOST, Place, end, place, settings, wait_until
-
-WAIT = 90.0
+from fedtailor.flower.coordinator.link import Link
+from tests.support.federation import HOST, Place, end, place, settings
+from tests.support.waiting import PATIENCE, wait_until
 
 
 class Watched:
@@ -28,7 +27,7 @@ class Watched:
             *("--state", f"state/{node}", *(["--keys", folder] if folder else []), *more),
             log=f"{node}.log",
         )
-        code = process.wait(WAIT)
+        code = process.wait(PATIENCE)
         return code, self.here.said(f"{node}.log")
 
 
@@ -44,7 +43,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def heard(watched: Watched, words: str) -> None:
-    wait_until(lambda: any(words in sentence for sentence in watched.refused), 10, f"a refusal with {words!r}")
+    wait_until(lambda: any(words in sentence for sentence in watched.refused), f"a refusal with {words!r}")
 
 
 def test_a_node_that_is_not_registered(watched: Watched) -> None:
@@ -78,14 +77,14 @@ def test_a_node_without_tls(watched: Watched) -> None:
 
 def test_a_key_is_good_for_one_node_at_a_time(watched: Watched) -> None:
     first = watched.here.join("client-0", watched.link.port)
-    wait_until(lambda: len(watched.link.nodes()) == 1, WAIT, "the first node's connection")
+    wait_until(lambda: len(watched.link.nodes()) == 1, "the first node's connection")
     (node,) = watched.link.nodes()
     second = watched.here.fedtailor(
         *("join", "--coordinator", f"{HOST}:{watched.link.port}", "--keys", "keys/nodes/client-0"),
         *("--data", "clients/client-1.npz", "--state", "state/thief"),
         log="thief.log",
     )
-    wait_until(lambda: "still takes this node for connected" in watched.here.said("thief.log"), WAIT, "a refusal")
+    wait_until(lambda: "still regards this node as connected" in watched.here.said("thief.log"), "a refusal")
     heard(watched, "Flower refused it")
     assert watched.link.nodes() == [node]
     assert first.poll() is None
@@ -99,7 +98,7 @@ def test_two_nodes_do_not_share_a_folder(watched: Watched, tmp_path: Path) -> No
         *("--data", "clients/client-1.npz", "--state", "state/shared"),
         log="first.log",
     )
-    wait_until(lambda: "waiting for the coordinator" in watched.here.said("first.log"), WAIT, "the first node's start")
+    wait_until(lambda: "waiting for the coordinator" in watched.here.said("first.log"), "the first node's start")
     code, said = watched.join("shared", "keys/nodes/client-2")
     assert code == 2
     assert "in use by another node" in said

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fedtailor.learning import TrainingSettings, train
+from fedtailor.learning import TrainingSettings, TrainOptions, train
 from fedtailor.learning.optimisers import SGD, Adam, optimiser
 from fedtailor.messages.trees import pack, unpack
 from fedtailor.models import Inputs, Network
@@ -55,7 +55,7 @@ def test_the_training_loop_equals_a_plain_loop_with_torchs_optimiser(kind: str) 
     ours, reference = cnn(), cnn()
     x, y = images(47)
     settings = TrainingSettings(epochs=4, batch_size=10, **changes)
-    trace = train(ours, x, y, settings, torch_stream("batches"), lr=0.01)
+    trace = train(ours, x, y, settings, torch_stream("batches"), TrainOptions(lr=0.01))
 
     stream, losses = torch_stream("batches"), []
     torch.randint(2**62, (), generator=stream)  # the seed of the dropout draws
@@ -108,7 +108,7 @@ def trained(steps: int = 1, lr: float = 0.01, pull: float = 0.0, **changes: obje
     net = line()
     settings = TrainingSettings(loss="squared-error", batch_size=5, **changes)
     toward = {"0.weight": torch.tensor([[0.0, 3.0]])}
-    train(net, X, Y, settings, torch_stream("b"), lr=lr, steps=steps, toward=toward, pull=pull)
+    train(net, X, Y, settings, torch_stream("b"), TrainOptions(lr=lr, steps=steps, toward=toward, pull=pull))
     return net.weights()["0.weight"].flatten().tolist()
 
 
@@ -120,7 +120,7 @@ def test_the_mean_over_a_batch_is_taken_by_hand() -> None:
     net = line()
     settings = TrainingSettings(epochs=1, loss="squared-error", batch_size=2)
     x, y = torch.tensor([[3.0, 1.0], [1.0, 0.0]]), torch.tensor([[1.0], [3.0]])  # errors 4 and -2
-    trace = train(net, x, y, settings, torch_stream("b"), lr=0.1)
+    trace = train(net, x, y, settings, torch_stream("b"), TrainOptions(lr=0.1))
     gradient = [(4 * 3 - 2 * 1) / 2, 4 * 1 / 2]
     assert net.weights()["0.weight"].flatten().tolist() == pytest.approx([1 - 0.1 * gradient[0], 2 - 0.1 * gradient[1]])
     assert trace.loss == pytest.approx((16 / 2 + 4 / 2) / 2)
@@ -153,7 +153,7 @@ def test_the_proximal_pull_goes_through_momentum() -> None:
 def test_the_weights_pulled_toward_are_not_changed() -> None:
     toward = {"0.weight": torch.tensor([[0.0, 3.0]])}
     settings = TrainingSettings(loss="squared-error", momentum=0.9, clip=0.1)
-    train(line(), X, Y, settings, torch_stream("b"), lr=0.1, steps=3, toward=toward, pull=0.5)
+    train(line(), X, Y, settings, torch_stream("b"), TrainOptions(lr=0.1, steps=3, toward=toward, pull=0.5))
     assert toward["0.weight"].flatten().tolist() == [0.0, 3.0]
 
 
@@ -171,7 +171,14 @@ def test_clipping_takes_the_norm_over_all_tensors_and_sees_the_pull() -> None:
     x, y = images(10)
     toward = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
     for net, clip in ((clipped, 0.05), (free, None)):
-        train(net, x, y, TrainingSettings(clip=clip), torch_stream("b"), lr=1.0, steps=1, toward=toward, pull=0.3)
+        train(
+            net,
+            x,
+            y,
+            TrainingSettings(clip=clip),
+            torch_stream("b"),
+            TrainOptions(lr=1.0, steps=1, toward=toward, pull=0.3),
+        )
     after, unclipped = clipped.weights(), free.weights()
     gradients = {name: start[name] - unclipped[name] for name in start}
     norm = torch.cat([g.flatten() for g in gradients.values()]).norm()
@@ -198,7 +205,7 @@ def test_parameters_that_are_added_together_do_not_disturb_each_others_gradients
     toward = {"common": torch.zeros(1, 2), "own": torch.ones(1, 2)}
     settings = TrainingSettings(loss="squared-error", **changes)
     net = Network(module, (), Inputs((2,), 1))
-    train(net, X, Y, settings, torch_stream("b"), lr=0.01, steps=1, toward=toward, pull=pull)
+    train(net, X, Y, settings, torch_stream("b"), TrainOptions(lr=0.01, steps=1, toward=toward, pull=pull))
 
     plain = Sum()
     (0.5 * (plain(X) - Y).square().sum()).backward()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedtailor.learning import Batch, TrainingSettings, descend, reach, train
+from fedtailor.learning import Batch, TrainingSettings, TrainOptions, descend, reach, train
 from fedtailor.models import Network
 from fedtailor.seeding import torch_stream
 from tests.support.networks import cnn, images, normalised, vectors
@@ -15,7 +15,7 @@ SETTINGS = TrainingSettings(epochs=1, batch_size=8)
 
 
 def fit(net: Network, data: tuple[Tensor, Tensor], step: Callable[[Batch], Tensor], **more) -> None:
-    train(net, *data, SETTINGS, torch_stream("batches"), lr=0.05, step=step, **more)
+    train(net, *data, SETTINGS, torch_stream("batches"), TrainOptions(lr=0.05, step=step, **more))
 
 
 def test_the_gradient_at_other_weights_is_the_one_a_network_with_those_weights_has() -> None:
@@ -134,7 +134,11 @@ def test_the_reach_is_what_the_loop_goes_along_a_constant_gradient(pull: float) 
         return torch.stack([value.sum() for value in network.parameters().values()]).sum()
 
     trace = train(
-        net, *images(24), settings, torch_stream("b"), lr=0.01, objective=total, toward=before, pull=pull, epochs=1
+        net,
+        *images(24),
+        settings,
+        torch_stream("b"),
+        TrainOptions(lr=0.01, objective=total, toward=before, pull=pull, epochs=1),
     )
     moved = (before["0.weight"] - net.weights()["0.weight"]) / 0.01
     torch.testing.assert_close(moved, torch.full_like(moved, reach(settings, trace.steps, 0.01 * pull)))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedtailor.learning import Trace, TrainingSettings, features, loop, train
+from fedtailor.learning import Trace, TrainingSettings, TrainOptions, features, loop, train
 from fedtailor.models import Inputs, Network
 from fedtailor.seeding import torch_stream
 from tests.support.networks import FLAT, cnn, images, network, normalised, vectors, with_dropout
@@ -14,7 +14,7 @@ SETTINGS = TrainingSettings(epochs=1, batch_size=8, momentum=0.5, weight_decay=0
 
 
 def fit(net: Network, data: tuple[Tensor, Tensor], settings: TrainingSettings = SETTINGS, **more) -> Trace:
-    return train(net, *data, settings, torch_stream("batches"), lr=0.05, **more)
+    return train(net, *data, settings, torch_stream("batches"), TrainOptions(lr=0.05, **more))
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
@@ -47,7 +47,7 @@ REGRESSION = TrainingSettings(epochs=1, batch_size=4, loss="squared-error")
 
 def test_every_pass_sees_every_sample_once_in_another_order(monkeypatch) -> None:
     seen = batches(monkeypatch)
-    trace = train(slope(), *numbered(10), REGRESSION, torch_stream("b"), lr=1e-4, epochs=2)
+    trace = train(slope(), *numbered(10), REGRESSION, torch_stream("b"), TrainOptions(lr=1e-4, epochs=2))
     assert [len(batch) for batch in seen] == [4, 4, 2, 4, 4, 2]
     first, second = (torch.cat(seen[i : i + 3]).flatten().tolist() for i in (0, 3))
     assert sorted(first) == sorted(second) == list(range(10))
@@ -66,7 +66,7 @@ def test_inputs_and_targets_stay_together(monkeypatch) -> None:
     net = Network(nn.Sequential(Identity(1, 1)), ("0",), Inputs((1,), 1))
     pairs.clear()
     seen = batches(monkeypatch)
-    train(net, *numbered(10), REGRESSION, torch_stream("b"), lr=1e-4)
+    train(net, *numbered(10), REGRESSION, torch_stream("b"), TrainOptions(lr=1e-4))
     assert all(torch.equal(x, y) for x, y in zip(pairs, seen, strict=True))
 
 
@@ -85,7 +85,7 @@ def test_images_and_labels_stay_together_through_the_change_of_layout(monkeypatc
 
 def test_steps_count_mini_batches_instead_of_passes(monkeypatch) -> None:
     seen = batches(monkeypatch)
-    trace = train(slope(), *numbered(10), REGRESSION, torch_stream("b"), lr=1e-4, steps=5)
+    trace = train(slope(), *numbered(10), REGRESSION, torch_stream("b"), TrainOptions(lr=1e-4, steps=5))
     assert [len(batch) for batch in seen] == [4, 4, 2, 4, 4]
     assert (trace.steps, trace.samples) == (5, 18)
 
@@ -93,10 +93,10 @@ def test_steps_count_mini_batches_instead_of_passes(monkeypatch) -> None:
 def test_steps_of_the_settings_win_over_their_epochs_but_not_over_an_argument() -> None:
     settings = REGRESSION.model_copy(update={"steps": 2, "epochs": 9})
     data = numbered(10)
-    assert train(slope(), *data, settings, torch_stream("b"), lr=1e-4).steps == 2
-    assert train(slope(), *data, settings, torch_stream("b"), lr=1e-4, epochs=1).steps == 3
-    assert train(slope(), *data, settings, torch_stream("b"), lr=1e-4, epochs=1, steps=7).steps == 7
-    assert train(slope(), *data, settings, torch_stream("b"), lr=1e-4, batch_size=10, epochs=1).steps == 1
+    assert train(slope(), *data, settings, torch_stream("b"), TrainOptions(lr=1e-4)).steps == 2
+    assert train(slope(), *data, settings, torch_stream("b"), TrainOptions(lr=1e-4, epochs=1)).steps == 3
+    assert train(slope(), *data, settings, torch_stream("b"), TrainOptions(lr=1e-4, epochs=1, steps=7)).steps == 7
+    assert train(slope(), *data, settings, torch_stream("b"), TrainOptions(lr=1e-4, batch_size=10, epochs=1)).steps == 1
 
 
 def test_the_first_steps_are_the_same_whether_counted_as_steps_or_as_a_pass() -> None:
@@ -155,7 +155,7 @@ def test_batch_normalisation_of_single_samples_uses_the_running_statistics(sampl
 @pytest.mark.parametrize("cached", [True, False])
 def test_a_frozen_part_stays_bit_identical_with_its_running_statistics(part: str, cached: bool, monkeypatch) -> None:
     if not cached:
-        monkeypatch.setattr(loop, "_cacheable", lambda network: False)
+        monkeypatch.setattr(loop, "cacheable", lambda network: False)
     net, before = normalised(), normalised().weights()
     fit(net, vectors(20), part=part, epochs=2, toward={n: t + 1 for n, t in before.items()}, pull=0.1)
     after = net.weights()
@@ -201,7 +201,7 @@ def test_the_cached_features_of_a_frozen_body_give_the_same_head(build, data, mo
     monkeypatch.setattr(Network, "features", lambda self, x: (calls.append(len(x)), original(self, x))[1])
     fit(cached, data(150), part="head", epochs=3)
     assert calls == [128, 22]  # each sample once
-    monkeypatch.setattr(loop, "_cacheable", lambda network: False)
+    monkeypatch.setattr(loop, "cacheable", lambda network: False)
     fit(plain, data(150), part="head", epochs=3)
     assert calls == [128, 22]
     for name, tensor in cached.weights().items():
@@ -210,15 +210,15 @@ def test_the_cached_features_of_a_frozen_body_give_the_same_head(build, data, mo
 
 
 def test_dropout_in_the_body_switches_the_cache_off() -> None:
-    assert not loop._cacheable(with_dropout(0))
-    assert not loop._cacheable(with_dropout(2))
-    assert loop._cacheable(cnn())
+    assert not loop.cacheable(with_dropout(0))
+    assert not loop.cacheable(with_dropout(2))
+    assert loop.cacheable(cnn())
 
 
 def test_dropout_of_probability_zero_does_not_matter() -> None:
     net = with_dropout(2)
     net.module[2].p = 0.0
-    assert loop._cacheable(net)
+    assert loop.cacheable(net)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_body_layer_that_varies_switches_the_cache_off_even_if_its_name_begins
     module.add_module("fc", nn.Linear(5, 6))
     module.add_module("fc2_varies", layer)
     module.add_module("fc2", nn.Linear(6, 3))
-    assert not loop._cacheable(network(module, ("fc2",), FLAT))
+    assert not loop.cacheable(network(module, ("fc2",), FLAT))
 
 
 def test_dropout_is_drawn_anew_for_every_batch_when_the_head_trains() -> None:
@@ -258,7 +258,7 @@ def test_dropout_draws_are_reproducible_and_the_global_random_numbers_untouched(
         results.append(net.weights())
     assert same(*results)
     other = with_dropout(place)
-    train(other, *vectors(20), SETTINGS, torch_stream("other"), lr=0.05, epochs=2)
+    train(other, *vectors(20), SETTINGS, torch_stream("other"), TrainOptions(lr=0.05, epochs=2))
     assert not same(results[0], other.weights())
 
 
@@ -266,7 +266,7 @@ def test_the_same_stream_gives_the_same_weights_and_another_one_others() -> None
     one, two, three = cnn(), cnn(), cnn()
     fit(one, images())
     fit(two, images())
-    train(three, *images(), SETTINGS, torch_stream("other"), lr=0.05)
+    train(three, *images(), SETTINGS, torch_stream("other"), TrainOptions(lr=0.05))
     assert same(one.weights(), two.weights())
     assert not same(one.weights(), three.weights())
 

@@ -86,7 +86,7 @@ def test_a_model_of_another_shape_or_type_is_refused(tensor: torch.Tensor, messa
 
 
 def test_a_model_with_a_tensor_the_network_does_not_have_is_refused() -> None:
-    with pytest.raises(Rejected, match="model/extra is no tensor of this network"):
+    with pytest.raises(Rejected, match="model/extra is not a tensor of this network"):
         check(payload(extra=torch.zeros(1)), LIKE)
 
 
@@ -96,7 +96,7 @@ def test_groups_under_model_are_checked_like_the_model_and_other_groups_are_not(
     check(Payload({"peer/7": wrong}), LIKE)
     with pytest.raises(Rejected, match=f"model/control/{name} is .* expected"):
         check(Payload({"model/control": wrong}), LIKE)
-    with pytest.raises(Rejected, match="model/control/nobody is no tensor"):
+    with pytest.raises(Rejected, match="model/control/nobody is not a tensor"):
         check(Payload({"model/control": {"nobody": tensor}}), LIKE)
 
 

@@ -32,20 +32,22 @@ def test_hand_apfl(tmp_path: Path) -> None:
     assert played.loss("held", 1, 2) == pytest.approx((4 - 2.83154296875) ** 2 / 2, abs=1e-6)
 
 
-@pytest.mark.parametrize(("adapt", "alpha"), [("never", 0.5), ("round", 0.5), ("step", 0.421875)])
+@pytest.mark.parametrize(("updates", "alpha"), [("never", 0.5), ("round", 0.5), ("step", 0.421875)])
 def test_hand_apfl_moves_alpha_with_every_step_or_the_first_of_a_round_or_never(
-    adapt: str, alpha: float, tmp_path: Path
+    updates: str, alpha: float, tmp_path: Path
 ) -> None:
     """Client 0, two steps in round 1: v = w = 1 in the first, so alpha stays; then v = 0.75, w = 0.5, vbar = 0.625 and
     alpha = 1/2 - 0.25 * 0.625 / 2 = 0.421875."""
-    played = play(tmp_path / "run", make("apfl", alpha_0=0.5, adapt=adapt), targets([0.0]), rounds=1, epochs=2)
+    played = play(
+        tmp_path / "run", make("apfl", alpha_0=0.5, alpha_updates=updates), targets([0.0]), rounds=1, epochs=2
+    )
     assert played.state(0)["alpha"] == pytest.approx(alpha, abs=1e-6)
 
 
 def test_apfl_from_alpha_one_leaves_local_only_when_it_adapts(tmp_path: Path) -> None:
     """The default. On one target for all, a client of one step learns from the others, who take three."""
     data = targets([4.0], [4.0] * 3)
-    fixed = play(tmp_path / "1", make("apfl", adapt="never"), data, rounds=5, lr=0.05, batch_size=1)
+    fixed = play(tmp_path / "1", make("apfl", alpha_updates="never"), data, rounds=5, lr=0.05, batch_size=1)
     adaptive = play(tmp_path / "2", make("apfl"), data, rounds=5, lr=0.05, batch_size=1)
     assert fixed.loop.method.inert()
     assert fixed.state(0)["alpha"] == 1.0
@@ -59,7 +61,8 @@ def test_apfl_at_the_ends_of_a_fixed_alpha_is_local_only_or_fedavg(model: dict[s
     local = digits(tmp_path / "1", make("local"), **model)
     fedavg = digits(tmp_path / "2", make("fedavg"), **model)
     one, zero, half = (
-        digits(tmp_path / str(alpha), make("apfl", alpha_0=alpha, adapt="never"), **model) for alpha in (1.0, 0.0, 0.5)
+        digits(tmp_path / str(alpha), make("apfl", alpha_0=alpha, alpha_updates="never"), **model)
+        for alpha in (1.0, 0.0, 0.5)
     )
     theirs = kept(local)
     assert all(equal(theirs[client]["private"], kept(one)[client]["state"]["v"]) for client in theirs)
@@ -88,7 +91,7 @@ def test_apfls_global_branch_takes_its_gradient_once(tmp_path: Path) -> None:
 
 def test_apfl_mixes_parameters_and_not_outputs(tmp_path: Path) -> None:
     """Of f = h b: the held model is the product of the mixed b and the mixed h, not the mix of the products."""
-    listening = Listening("apfl", alpha_0=0.5, adapt="never")
+    listening = Listening("apfl", alpha_0=0.5, alpha_updates="never")
     played = play(tmp_path / "run", listening.method, targets([0.5], [4.0]), PRODUCT, lr=0.1, rounds=3)
     v = {name: float(tensor) for name, tensor in played.state(0)["v"].items()}
     w = {name: listening.value(3, 0, name=name) for name in (BODY, HEAD)}

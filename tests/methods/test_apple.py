@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedtailor
 from fedtailor.learning.tensors import inputs_of, tensors
-from fedtailor.messages.trees import unpack
+from fedtailor.messages.trees import plain, unpack
 from fedtailor.methods import Client, find
 from fedtailor.models import build
 from tests.support.peers import digits, kept, personal, scores, state
@@ -34,12 +34,12 @@ def test_hand_apple(tmp_path: Path) -> None:
         assert played.loss("received", 0, 2) == pytest.approx(1.5125**2 / 2, abs=1e-6)
         assert played.loss("received", 1, 2) == pytest.approx(1.2875**2 / 2, abs=1e-6)
         assert [kept(played, 0), kept(played, 1)] == pytest.approx([0.7615625, 2.8009375], abs=1e-6)
-        assert state(played, 0)["relation"].tolist() == pytest.approx([0.02265625, 0.33359375], abs=1e-6)
-        assert state(played, 1)["relation"].tolist() == pytest.approx([0.64765625, 1.30859375], abs=1e-6)
+        assert state(played, 0)["relations"]["relation"].tolist() == pytest.approx([0.02265625, 0.33359375], abs=1e-6)
+        assert state(played, 1)["relations"]["relation"].tolist() == pytest.approx([0.64765625, 1.30859375], abs=1e-6)
         # held: the core model as just trained, the other's as downloaded
         held = 0.02265625 * 0.7615625 + 0.33359375 * 2.125
         assert played.loss("held", 0, 2) == pytest.approx(held**2 / 2, abs=1e-6)
-        assert set(state(played, 0)) == {"core", "relation"}
+        assert state(played, 0)["relations"]["peers"] == {}
 
 
 def test_apple_pull_of_the_relation_falls_to_zero() -> None:
@@ -87,7 +87,7 @@ def test_apple_gradients_are_those_of_the_mixture(model: str, tmp_path: Path) ->
     more = {"model": {"name": model}, "training": training, "participation": {}}
     digits(apple, tmp_path / "one", rounds=1, **more).close()
     with digits(apple, tmp_path / "two", rounds=2, **more) as run, fedtailor.Run(tmp_path / "one") as first:
-        before, after = (unpack(r._store.state("client", 2))["state"] for r in (first, run))
+        before, after = (plain(unpack(r._store.state("client", 2)))["state"]["relations"] for r in (first, run))
         cores = [unpack(first._store.state("memory", j))["model"] for j in range(6)]
         federation = run.federation()
         module = build(run.experiment.model, inputs_of(federation.samples), 0).module
@@ -137,7 +137,7 @@ def test_apple_downloads_m_core_models_and_keeps_the_others(tmp_path: Path) -> N
         played = play(tmp_path / str(rounds), make("apple", M=1, relation_lr=0.01), here, rounds=rounds)
         row = played.store.rows("SELECT bytes_down FROM rounds")[rounds - 1]
         assert row["bytes_down"] == 4 * (4 + 4 * 8)  # a core model of one float, four sizes
-        seen[rounds] = set(state(played, 0)["peers"])
+        seen[rounds] = set(state(played, 0)["relations"]["peers"])
     assert [len(seen[rounds]) for rounds in (2, 3, 4)] == [1, 2, 3]
     assert seen[2] < seen[3] < seen[4] == {1, 2, 3}
 

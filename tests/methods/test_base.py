@@ -30,7 +30,7 @@ def test_settings_that_turn_a_method_into_fedavg_warn() -> None:
         ("pfedme", {"lam": 0.0}),
         ("pfedme", {"beta": 0.0}),
         ("ditto", {"lam": 0.0}),
-        ("apfl", {"adapt": "never", "alpha_0": 0.0}),
+        ("apfl", {"alpha_updates": "never", "alpha_0": 0.0}),
     ],
     ids=str,
 )
@@ -163,7 +163,7 @@ def test_switching_an_idea_off_changes_the_numbers(on: Any, off: Any, tmp_path: 
             "engine": {"kind": "inline"},
         }
         with fedtailor.run(experiment, folder=tmp_path / str(len(losses))) as run:
-            losses.add(run.last()["final"]["loss"])
+            losses.add(run.last()["final"].loss)
     assert len(losses) == 2
 
 

@@ -20,10 +20,11 @@ from torch import Tensor
 import fedtailor
 from fedtailor.agents import PPO, IntegerHead, PPOSettings, SimplexHead
 from fedtailor.data import DataSettings, Federation, build
-from fedtailor.messages.trees import unpack
-from fedtailor.methods import Client, Decide, Method, Payload, Server, find, read_policy
+from fedtailor.messages.trees import pack, plain, unpack
+from fedtailor.methods import Client, Method, Payload, Question, Server, find, read_policy
+from fedtailor.methods.adjustment import ADJUSTMENT, Adjusted
 from fedtailor.methods.bo_bwa import BoBWA
-from fedtailor.methods.bwa import ADJUSTMENT, BWA, Adjusted
+from fedtailor.methods.bwa import BWA, BWAAgents
 from fedtailor.runs import Callback, RoundReport, pretrain, resume, run
 from fedtailor.runs.store import Store
 from tests.methods.test_feddrl import HERE, Decider, W, judged, largest_gap, model_of
@@ -40,8 +41,17 @@ DIGITS: dict[str, Any] = {
     "model": {"name": "linear"},
     "training": {"lr": 0.05, "epochs": 1, "batch_size": 10},
     "engine": {"kind": "inline"},
-    "method": {"name": "bwa", "hidden": 16},
+    "method": {"name": "bwa", "agents": {"adjustment": {"hidden": [16, 16]}}},
 }
+
+
+def agents(units: int = 4, **changes: Any) -> dict[str, Any]:
+    """The setting ``agents`` with two small layers."""
+    return {"adjustment": {"hidden": [units, units], **changes}}
+
+
+def tables(units: int = 4, **changes: Any) -> BWAAgents:
+    return BWAAgents.model_validate(agents(units, **changes))
 
 
 def with_method(settings: dict[str, Any], method: str | Method, **changes: Any) -> Any:
@@ -53,7 +63,7 @@ def with_method(settings: dict[str, Any], method: str | Method, **changes: Any) 
 def always(*actions: Sequence[float]) -> dict[str, Decider]:
     """These actions, round by round, the last of them for ever; slots without a number get zeros."""
 
-    def script(server: Server, question: Decide) -> Tensor:
+    def script(server: Server, question: Question) -> Tensor:
         numbers = actions[min(server.round, len(actions)) - 1]
         return torch.tensor([*numbers, *[0.0] * (server.largest_cohort + 1 - len(numbers))])
 
@@ -72,7 +82,7 @@ def test_hand_bwa(tmp_path: Path) -> None:
     1/2. Round 2: 3/4 and, in two steps, 11/4, 27/8; w = 9/16 + 27/32 = 45/32. All rewards are 0.
     """
     deciders = always([3, 0.5, 0.5], [2, 0.75, 0.25])
-    settings = with_method(SCALAR, "bwa", hidden=4)
+    settings = with_method(SCALAR, "bwa", agents=agents())
     with run(settings, folder=tmp_path / "run", federation=two(), deciders=deciders) as done:
         assert float(model_of(done)[W]) == pytest.approx(45 / 32, abs=1e-6)
         one, other = done.decisions()
@@ -80,10 +90,10 @@ def test_hand_bwa(tmp_path: Path) -> None:
         assert other["observation"].tolist() == [[0.125, 0, 0.5, 1.625, 0, 0.5], [1.125, 0, 1.5, 1.625, 0, 0.5]]
         assert [row["mask"].tolist() for row in (one, other)] == [[True, True]] * 2
         assert [row["reward"] for row in (one, other)] == [0.0, 0.0]
-        state = done.server_state()
-        assert state["clipped"] == {0: 2}
-        assert state["agent"]["steps"] == 1
-        assert state["agent"]["buffer"] == {}
+        assert done.server_state()["progress"]["clipped"] == {0: 2}
+        agent = done.agents()["adjustment"]
+        assert agent["steps"] == 1
+        assert agent["buffer"] == {}
         # down: the model, a batch size in 6 letters, the new model; up: the model and three numbers, then three; in
         # round 1 the initial model and its three numbers first
         assert [(row["bytes_down"], row["bytes_up"]) for row in done.rounds()] == [
@@ -95,7 +105,7 @@ def test_hand_bwa(tmp_path: Path) -> None:
 
 def test_hand_adaptive_b(tmp_path: Path) -> None:
     """b = 2, then 3; the weights are 1/4 and 3/4: w = (1/2 + 3 * 13/4) / 4 = 41/16, then (41/32 + 3 * 105/32) / 4."""
-    settings = with_method(SCALAR, "adaptive-b", hidden=4)
+    settings = with_method(SCALAR, "adaptive-b", agents=agents())
     deciders: dict[str, Decider] = {ADJUSTMENT: lambda server, _: torch.tensor([1.0 + server.round])}
     with run(settings, folder=tmp_path / "run", federation=two(), deciders=deciders) as done:
         assert float(model_of(done)[W]) == pytest.approx(356 / 128, abs=1e-6)
@@ -103,10 +113,10 @@ def test_hand_adaptive_b(tmp_path: Path) -> None:
 
 def test_hand_adaptive_aw(tmp_path: Path) -> None:
     """Weights (1/4, 3/4), full batches: w = 1/8 + 15/8 = 2; then (1/2, 1/2) gives (1 + 3) / 2, (1/4, 3/4) 5/2."""
-    settings = with_method(SCALAR, "adaptive-aw", hidden=4)
+    settings = with_method(SCALAR, "adaptive-aw", agents=agents())
     for share, wanted in ((0.5, 2.0), (0.25, 2.5)):
 
-        def script(server: Server, _question: Decide, share: float = share) -> Tensor:
+        def script(server: Server, _question: Question, share: float = share) -> Tensor:
             return torch.tensor([0.25, 0.75] if server.round == 1 else [share, 1 - share])
 
         deciders = {ADJUSTMENT: script}
@@ -119,7 +129,7 @@ def test_hand_bo_bwa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     The objective is 64^(0 - 1) twice.
     """
-    monkeypatch.setattr(BoBWA, "_suggestion", lambda *_: {"batch": 2, "weights": [0.2, 0.6]})
+    monkeypatch.setattr(BoBWA, "_suggestion", lambda *_: {"batch": 2, "weights": [0.2, 0.6], "value": 0.0})
     with run(with_method(SCALAR, "bo-bwa"), folder=tmp_path / "run", federation=two()) as done:
         assert float(model_of(done)[W]) == pytest.approx((41 / 32 + 699 / 64) / 4, abs=1e-6)
         (trial,) = done.server_state()["trials"]
@@ -151,7 +161,7 @@ class Told(BWA):
     ],
 )
 def test_the_rewards_by_hand(tmp_path: Path, reward: str, wanted: list[float]) -> None:
-    settings = with_method({**SCALAR, "rounds": 4}, Told(hidden=4, reward=reward))  # type: ignore[arg-type]
+    settings = with_method({**SCALAR, "rounds": 4}, Told(agents=tables(), reward=reward))  # type: ignore[arg-type]
     with run(settings, folder=tmp_path / "run", federation=two(), deciders=always([3, 0.5, 0.5])) as done:
         assert done.rewards()[ADJUSTMENT] == pytest.approx(wanted, abs=1e-6)
         assert [float(row["observation"][0, 4]) for row in done.decisions()] == [0, 0.25, 0.125, 0.1875]
@@ -170,15 +180,15 @@ class Silent(Told):
 
 def test_a_reward_compares_two_models_on_the_data_of_the_same_clients(tmp_path: Path) -> None:
     """Client 1 is always right: 8/16 before round 1, but without it 0/8 and 2/8; with both 10/16 and 9/16."""
-    with run(with_method(SCALAR, Silent(hidden=4)), folder=tmp_path / "run", federation=two()) as done:
+    with run(with_method(SCALAR, Silent(agents=tables())), folder=tmp_path / "run", federation=two()) as done:
         assert done.rewards()[ADJUSTMENT] == pytest.approx([2.0, (9 - 10) / 10], abs=1e-6)
 
 
 def test_without_validation_data_nothing_is_learned_and_nothing_breaks(tmp_path: Path) -> None:
     nobody = judged(HERE, ([], []))
-    with run(with_method(SCALAR, "bwa", hidden=4), folder=tmp_path / "run", federation=nobody) as done:
+    with run(with_method(SCALAR, "bwa", agents=agents()), folder=tmp_path / "run", federation=nobody) as done:
         assert done.rewards() == {}
-        assert done.server_state()["agent"]["steps"] == 0
+        assert done.agents()["adjustment"]["steps"] == 0
         assert float(model_of(done)[W]) != 1.0
 
 
@@ -186,7 +196,7 @@ def test_without_validation_data_nothing_is_learned_and_nothing_breaks(tmp_path:
 
 
 def by_size(batch: float | None) -> dict[str, Decider]:
-    def script(server: Server, _question: Decide) -> Tensor:
+    def script(server: Server, _question: Question) -> Tensor:
         sizes = torch.tensor([float(size) for size in server.sizes])
         return torch.cat([torch.tensor([] if batch is None else [batch]), sizes / sizes.sum()])
 
@@ -238,7 +248,7 @@ def test_who_does_not_answer_is_masked_and_the_others_weights_sum_to_one(tmp_pat
     Round 3: client 1 scores w again, at divergence 0.
     """
     three = judged(([0.0], [4.0], [8.0]), ([0.0], [4.0], [8.0]))
-    settings = with_method({**SCALAR, "rounds": 3}, Absent(hidden=4))
+    settings = with_method({**SCALAR, "rounds": 3}, Absent(agents=tables()))
     with run(settings, folder=tmp_path / "run", federation=three, deciders=always([3, 0.5, 0.25, 0.25])) as done:
         one, two, three_ = done.decisions()
         assert [row["mask"].tolist() for row in (one, two, three_)] == [[True, True, False], [True] * 3, [True] * 3]
@@ -272,7 +282,7 @@ def test_below_the_threshold_scores_are_uploaded_and_no_model(
 ) -> None:
     """From w = 1 with targets 0, 4, 8 the clients come to 1/2, 5/2, 9/2; a model is 4 bytes, the heaviest is sent."""
     three = judged(([0.0], [4.0], [8.0]), ([0.0], [4.0], [8.0]))
-    settings = with_method({**SCALAR, "rounds": 2}, "bwa", hidden=4, threshold=threshold)
+    settings = with_method({**SCALAR, "rounds": 2}, "bwa", agents=agents(), threshold=threshold)
     deciders = always([3, 0.7, 0.2, 0.1])
     with run({**settings, "rounds": 1}, folder=tmp_path / "one", federation=three, deciders=deciders) as done:
         assert float(model_of(done)[W]) == pytest.approx(wanted, abs=1e-6)
@@ -295,7 +305,7 @@ class Nearness(BWA):
 
 
 def test_it_learns_which_batch_size_and_whose_weights_help(tmp_path: Path) -> None:
-    method = Nearness(smallest=1, largest=3, hidden=16, reward="objective", actor_lr=5e-3, discount=0.5)
+    method = Nearness(smallest=1, largest=3, reward="objective", agents=tables(16, actor_lr=5e-3, discount=0.5))
     settings = {**SCALAR, "rounds": 4, "pretrain": {"episodes": 80}}
     with pretrain(with_method(settings, method), folder=tmp_path / "policy", federation=two()) as done:
         decisions = done.decisions()
@@ -310,7 +320,7 @@ def test_the_agent_sees_numbers_standardised_by_those_of_earlier_episodes(tmp_pa
     with pretrain(settings, folder=tmp_path / "policy") as done:
         rows = torch.cat([row["observation"][row["mask"]] for row in done.decisions()]).double()
         rows[:, [0, 2, 3, 5]] = rows[:, [0, 2, 3, 5]].log1p()
-        scale = done.server_state()["scale"]
+        scale = done.agents()["adjustment"]["normaliser"]["scale"]
         assert torch.allclose(scale[0], rows.mean(0).float(), atol=1e-5)
         assert torch.allclose(scale[1], rows.std(0, correction=0).float(), atol=1e-4)
 
@@ -326,22 +336,23 @@ def test_every_setting_matters(tmp_path: Path) -> None:
         {"threshold": 0.3},
         {"reward": "objective"},
         {"reward": "objective", "alpha": 2.0},
-        {"network": "per-slot"},
-        {"hidden": 8},
-        {"actor_lr": 1e-2},
-        {"critic_lr": 1e-2},
-        {"updates": 2},
-        {"clip": 0.01, "actor_lr": 1e-2},
-        {"discount": 0.9},
-        {"discount": 0.9, "trace": 0.5},
         {"reward": "rise"},
-        {"critic_updates": 3},
-        {"critic_first": 1},
-        {"centred": False},
+        {"agents": agents(16, network="per-slot")},
+        {"agents": agents(8)},
+        {"agents": agents(16, actor_lr=1e-2)},
+        {"agents": agents(16, critic_lr=1e-2)},
+        {"agents": agents(16, epochs=2)},
+        {"agents": agents(16, clip=0.01, actor_lr=1e-2)},
+        {"agents": agents(16, discount=0.9)},
+        {"agents": agents(16, discount=0.9, gae_lambda=0.5)},
+        {"agents": agents(16, critic_epochs=3)},
+        {"agents": agents(16, critic_first=1)},
+        {"agents": agents(16, center_advantages=False)},
+        {"agents": agents(16, standardise=False)},
     ]
     seen: dict[bytes, dict[str, Any]] = {}
     for i, change in enumerate(changes):
-        settings = {**with_method(DIGITS, "bwa", **{"hidden": 16, **change}), "pretrain": {"episodes": 2}}
+        settings = {**with_method(DIGITS, "bwa", **{"agents": agents(16), **change}), "pretrain": {"episodes": 2}}
         pretrain(settings, folder=tmp_path / str(i)).close()
         learned = (tmp_path / str(i) / "policy.safetensors").read_bytes()
         assert learned not in seen, f"{change} changes nothing over {seen[learned]}"
@@ -366,23 +377,25 @@ def test_pre_training_can_leave_the_best_policy_instead_of_the_last(
     """Three episodes in a row judge the policy in their middle, which has learned from those before it."""
 
     def policy(keep: Literal["best", "last"], episodes: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        settings = with_method({**SCALAR, "pretrain": {"episodes": episodes}}, Episodic(hidden=4, keep=keep))
+        pretraining = {"episodes": episodes, "keep": keep}
+        settings = with_method({**SCALAR, "pretrain": pretraining}, Episodic(agents=tables()))
         folder = tmp_path / f"{keep}-{episodes}"
         with pretrain(settings, folder=folder, federation=two()) as done:
-            return done.server_state(), dict(read_policy(folder).parts)
+            return done.agents(), dict(read_policy(folder).agents[ADJUSTMENT])
 
     state, best = policy("best", episodes)
-    assert set(best) == {"agent", "tally", "scale"}
+    found = state["adjustment"]["best"]["kept"]
     if kept is None:
-        assert state["kept"] is None
+        assert found is None
     else:
-        assert state["kept"]["episode"] == kept
+        assert found["episode"] == kept
         rights = Episodic.right[kept - 1 : kept + 2]
-        assert state["kept"]["value"] == pytest.approx(2 * sum(64 ** (right / 8 - 1) for right in rights) / 3)
-    _, known = policy("last", episodes if kept is None else kept)
-    assert torch.equal(best["scale"], known["scale"])
-    actors = (parts["agent"].state["actor"]["parameters"] for parts in (best, known))
-    assert all(torch.equal(one, other) for one, other in zip(*actors, strict=True))
+        assert found["value"] == pytest.approx(2 * sum(64 ** (right / 8 - 1) for right in rights) / 3)
+    last, known = policy("last", episodes if kept is None else kept)
+    assert "best" not in last["adjustment"]
+    # in the tally there are also the states of the episode that it decided
+    assert torch.equal(best.pop("normaliser")["scale"], known.pop("normaliser")["scale"])
+    assert pack(best) == pack(known)
 
 
 @pytest.mark.parametrize("method", ["bwa", "adaptive-b", "adaptive-aw", "bo-bwa"])
@@ -391,30 +404,30 @@ def test_a_policy_is_deployed_greedily_and_learns_no_more(tmp_path: Path, method
     pretrain(settings, folder=tmp_path / "policy").close()
     deployed = with_method(DIGITS, method, policy=str(tmp_path / "policy"))
     with run(deployed, folder=tmp_path / "run") as done, run({**deployed, "seed": 0}, folder=tmp_path / "again"):
-        state = done.server_state()
-        decisions = done.decisions()
+        trials, learned, decisions = done.server_state().get("trials"), done.agents(), done.decisions()
     policy = read_policy(tmp_path / "policy")
     if method == "bo-bwa":
-        assert state["trials"] == policy.parts["trials"]
-        best = max(state["trials"], key=lambda trial: trial["value"])
+        assert trials == policy.parts["trials"]
+        best = max(trials, key=lambda trial: trial["value"])
         assert {int(row["action"][0]) for row in decisions} == {best["batch"]}
+        assert policy.agents == learned == {}
         return
-    known = policy.parts["agent"].state
-    assert state["agent"]["steps"] == known["steps"] == 2
-    actors = zip(state["agent"]["actor"]["parameters"], known["actor"]["parameters"], strict=True)
-    assert all(torch.equal(one, other) for one, other in actors)
+    known = plain(policy.agents[ADJUSTMENT])
+    assert known["steps"] == 2
+    assert policy.parts == {}
+    assert pack(learned["adjustment"]) == pack(known)
     if method == "bwa":
         heads = {"batch": IntegerHead(1, 64, ratios=True), "weights": SimplexHead(unit=0.1)}
         agent = PPO(4, 6, heads, PPOSettings(hidden=(256, 256)), torch.Generator().manual_seed(9))
         agent.load_state_dict(known)
         seen = decisions[0]["observation"].clone()
         seen[:, [0, 2, 3, 5]] = seen[:, [0, 2, 3, 5]].log1p()
-        mean, deviation = policy.parts["scale"]
+        mean, deviation = known["normaliser"]["scale"]
         assert torch.equal(agent.act(((seen - mean) / deviation).clamp(-10, 10)), decisions[0]["action"])
 
 
 def test_a_policy_serves_another_number_of_clients_and_other_data(tmp_path: Path) -> None:
-    small = {"network": "per-slot", "hidden": 16}
+    small = {"agents": agents(16, network="per-slot")}
     settings = {**with_method(DIGITS, "bwa", **small), "pretrain": {"episodes": 2}}
     pretrain(settings, folder=tmp_path / "policy").close()
     elsewhere = {**DIGITS, "data": {"source": "synthetic", "clients": 7, "partition": "iid"}}
@@ -422,16 +435,16 @@ def test_a_policy_serves_another_number_of_clients_and_other_data(tmp_path: Path
     with run(deployed, folder=tmp_path / "run") as done:
         assert {tuple(row["action"].shape) for row in done.decisions()} == {(8,)}
     with pretrain(deployed, folder=tmp_path / "more") as more:  # goes on learning there
-        assert more.server_state()["agent"]["steps"] == 3
-    flat = with_method(elsewhere, "bwa", policy=str(tmp_path / "policy"), hidden=16)
+        assert more.agents()["adjustment"]["steps"] == 3
+    flat = with_method(elsewhere, "bwa", policy=str(tmp_path / "policy"), agents=agents(16))
     with pytest.raises(fedtailor.UserError, match="network"):
         run(flat, folder=tmp_path / "flat")
 
 
 def test_settings_that_decide_nothing_are_said_to_be_inert() -> None:
     assert "explores" in (find("bwa")().inert() or "")
-    assert "never learns" in (find("bwa")(updates=0).inert() or "")
-    assert find("bwa")().rehearsal().inert() is None
+    assert "never learns" in (BWA(agents=tables(epochs=0)).inert() or "")
+    assert BWA().rehearsal().inert() is None
     assert find("bwa")(policy=Path("policy")).inert() is None
     with pytest.raises(ValueError, match="larger"):
         find("bwa")(smallest=9, largest=8)
@@ -450,19 +463,19 @@ class Stop(Callback):
 
 
 @pytest.mark.parametrize(
-    ("method", "rounds", "episodes", "stops"),
+    ("method", "keep", "rounds", "episodes", "stops"),
     [
-        ({"name": "bwa", "hidden": 16}, 3, 3, (2, 3, 7)),
-        ({"name": "bwa", "hidden": 16, "keep": "best", "critic_first": 2}, 2, 6, (3, 6, 9)),
-        ({"name": "adaptive-b"}, 2, 2, (3,)),
-        ({"name": "bo-bwa"}, 1, 13, (3, 11, 12)),
+        ({"name": "bwa", "agents": agents(16)}, "last", 3, 3, (2, 3, 7)),
+        ({"name": "bwa", "agents": agents(16, critic_first=2)}, "best", 2, 6, (3, 6, 9)),
+        ({"name": "adaptive-b"}, "last", 2, 2, (3,)),
+        ({"name": "bo-bwa"}, "last", 1, 13, (3, 11, 12)),
     ],
 )
 def test_pre_training_goes_on_exactly_where_it_stopped(
-    tmp_path: Path, method: dict[str, Any], rounds: int, episodes: int, stops: tuple[int, ...]
+    tmp_path: Path, method: dict[str, Any], keep: str, rounds: int, episodes: int, stops: tuple[int, ...]
 ) -> None:
     """Inside an episode, at its end, and inside the last; bo-bwa fits its process from the eleventh evaluation on."""
-    settings = {**DIGITS, "method": method, "rounds": rounds, "pretrain": {"episodes": episodes}}
+    settings = {**DIGITS, "method": method, "rounds": rounds, "pretrain": {"episodes": episodes, "keep": keep}}
     settings["participation"] = {"dropout": 0.2}
     pretrain(settings, folder=tmp_path / "one").close()
     with pytest.raises(KeyboardInterrupt):
@@ -479,10 +492,9 @@ def test_pre_training_goes_on_exactly_where_it_stopped(
 
 
 def test_pre_training_can_go_on_for_longer_than_it_was_meant_to(tmp_path: Path) -> None:
-    method = {"name": "bwa", "hidden": 16, "keep": "best"}
-    settings = {**DIGITS, "method": method, "rounds": 2}
-    pretrain({**settings, "pretrain": {"episodes": 5}}, folder=tmp_path / "one").close()
-    pretrain({**settings, "pretrain": {"episodes": 3}}, folder=tmp_path / "two").close()
+    settings = {**DIGITS, "rounds": 2}
+    pretrain({**settings, "pretrain": {"episodes": 5, "keep": "best"}}, folder=tmp_path / "one").close()
+    pretrain({**settings, "pretrain": {"episodes": 3, "keep": "best"}}, folder=tmp_path / "two").close()
     with pytest.raises(fedtailor.UserError, match="3 episodes: it can have more, not 2"):
         resume(tmp_path / "two", episodes=2)
     with pytest.raises(KeyboardInterrupt):
@@ -523,9 +535,9 @@ def test_an_episode_starts_afresh_but_for_the_agent(tmp_path: Path) -> None:
         for one, other in pairwise(range(3)):
             assert (rows[one, 1][:, [2, 5]] == 0).all()  # nobody has moved yet
             assert not torch.equal(rows[one, 1], rows[other, 1])  # another initial model
-        state = done.server_state()
-        assert state["agent"]["steps"] == 3
-        assert float(state["tally"][0, 0]) == 3 * 3 * 4
+        agent = done.agents()["adjustment"]
+        assert agent["steps"] == 3
+        assert float(agent["normaliser"]["tally"][0, 0]) == 3 * 3 * 4
         assert unpack(done._store.state("memory", 0))["round"] == 3
 
 

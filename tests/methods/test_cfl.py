@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fedtailor
-from fedtailor.messages.trees import unpack
 from fedtailor.methods import Payload, Replies
+from fedtailor.methods.cfl import Split
 from tests.support.peers import digits, personal, scalar, scores, server_of
 from tests.support.problem import HERE, W, make, play, targets
 
@@ -23,14 +23,14 @@ def test_hand_cfl(tmp_path: Path) -> None:
     method = make("cfl", eps1=0.9, eps2=0.5)
     one = play(tmp_path / "1", method, targets(*HERE), rounds=1)
     two = play(tmp_path / "2", method, targets(*HERE), rounds=2)
-    assert [float(model[W]) for model in one.loop.server.state["clusters"]] == pytest.approx([2.0], abs=1e-6)
-    assert one.loop.server.state["splits"] == []
+    assert [float(model[W]) for model in one.loop.server.state["clusters"].models] == pytest.approx([2.0], abs=1e-6)
+    assert one.loop.server.state["clusters"].splits == []
     server = two.loop.server
-    assert [float(model[W]) for model in server.state["clusters"]] == pytest.approx([1.0, 3.0], abs=1e-6)
-    assert server.state["member"] == {0: 0, 1: 1}
-    (split,) = server.state["splits"]
-    assert split == {"round": 2, "cluster": 0, "groups": [[0], [1]], "absent": [], "similarity": pytest.approx(-1)}
-    assert server.state["longest"] == pytest.approx(1.0, abs=1e-6)
+    assert [float(model[W]) for model in server.state["clusters"].models] == pytest.approx([1.0, 3.0], abs=1e-6)
+    assert server.state["clusters"].member == {0: 0, 1: 1}
+    (split,) = server.state["clusters"].splits
+    assert split == Split(2, 0, [[0], [1]], absent=[], similarity=pytest.approx(-1))
+    assert server.state["clusters"].longest == pytest.approx(1.0, abs=1e-6)
     assert personal(two) == pytest.approx([0.5, 3.5], abs=1e-6)
     assert two.loss("cluster/1", 0, 2) == pytest.approx(3.0**2 / 2, abs=1e-6)
     assert two.store.state_keys("client") == []
@@ -52,9 +52,9 @@ def test_cfl_before_any_split_is_fedavg_to_the_bit(tmp_path: Path) -> None:
 def test_cfl_splits_planted_groups_exactly(settings: dict[str, Any], linkage: str, tmp_path: Path) -> None:
     here = targets([0.0], [4.0], [0.1], [4.1], [3.9], [-0.1])
     played = play(tmp_path / "run", make("cfl", linkage=linkage, **settings), here, rounds=12)
-    splits = played.loop.server.state["splits"]
-    assert [split["groups"] for split in splits][:1] == [[[0, 2, 5], [1, 3, 4]]]
-    clusters = [float(model[W]) for model in played.loop.server.state["clusters"]]
+    splits = played.loop.server.state["clusters"].splits
+    assert [split.groups for split in splits][:1] == [[[0, 2, 5], [1, 3, 4]]]
+    clusters = [float(model[W]) for model in played.loop.server.state["clusters"].models]
     if len(splits) == 1:
         assert clusters == pytest.approx([0.0, 4.0], abs=0.01)
 
@@ -62,9 +62,9 @@ def test_cfl_splits_planted_groups_exactly(settings: dict[str, Any], linkage: st
 def test_cfl_does_not_split_what_belongs_together(tmp_path: Path) -> None:
     """All targets 2: the updates shrink together, so when the mean is small none is large."""
     played = play(tmp_path / "run", make("cfl", eps1=0.9, eps2=0.9), targets([2.0], [2.0], [2.0]), rounds=4)
-    assert played.loop.server.state["splits"] == []
+    assert played.loop.server.state["clusters"].splits == []
     strict = play(tmp_path / "strict", make("cfl", eps1=0.9, eps2=0.5, gamma=1.0), targets(*HERE), rounds=4)
-    assert strict.loop.server.state["splits"] == []  # sqrt((1 + 1) / 2) = 1 is not more than gamma = 1
+    assert strict.loop.server.state["clusters"].splits == []  # sqrt((1 + 1) / 2) = 1 is not more than gamma = 1
 
 
 def test_cfl_relative_bounds_do_not_depend_on_the_scale(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_cfl_relative_bounds_do_not_depend_on_the_scale(tmp_path: Path) -> None:
         for name, here in (("near", near), ("far", far)):
             method = make("cfl", eps1=0.4, eps2=0.6, relative=relative)
             played = play(tmp_path / f"{name}{relative}", method, here, rounds=4)
-            splits[name, relative] = [split["round"] for split in played.loop.server.state["splits"]]
+            splits[name, relative] = [split.round for split in played.loop.server.state["clusters"].splits]
     assert splits["near", True] == splits["far", True] != []
     assert splits["near", False] != splits["far", False]
 
@@ -119,19 +119,19 @@ def test_cfl_absent_members_choose_their_cluster_by_training_loss(tmp_path: Path
     strict: Any = make("cfl", eps1=10.0, eps2=0.1)
     waiting = server_of(strict, targets([0.0], [4.0], [4.0]), {})
     strict.finish(waiting, Replies({0: reply(0.5), 1: reply(2.5)}, {2: "dropped out"}))
-    assert waiting.state["splits"] == []  # quorum = 1: not all have answered
+    assert waiting.state["clusters"].splits == []  # quorum = 1: not all have answered
 
     method.finish(server, Replies({0: reply(0.5), 1: reply(2.5)}, {2: "dropped out"}))
-    assert server.state["member"] == {0: 0, 1: 1}
-    assert server.state["splits"][0]["absent"] == [2]
+    assert server.state["clusters"].member == {0: 0, 1: 1}
+    assert server.state["clusters"].splits[0].absent == [2]
     payloads = method.prepare(server, [0, 2])
     assert set(payloads[0].groups) == {"model"}
     assert set(payloads[2].groups) == {"cluster/0", "cluster/1"}
     method.finish(server, Replies({2: reply(3.0, cluster=1)}, {}))
-    assert server.state["member"] == {0: 0, 1: 1, 2: 1}
-    assert float(server.state["clusters"][1][W]) == 3.0
+    assert server.state["clusters"].member == {0: 0, 1: 1, 2: 1}
+    assert float(server.state["clusters"].models[1][W]) == 3.0
     with digits(make("cfl", eps1=1e6, eps2=0.0, quorum=0.3), tmp_path / "run", rounds=6) as run:
-        splits = unpack(run._store.state("server", "splits"))["value"]
-        member = unpack(run._store.state("server", "member"))["value"]
+        clusters = run.server_state()["clusters"]
+        splits, member = clusters["splits"], clusters["member"]
         assert any(split["absent"] for split in splits)
         assert len(member) > len(splits[0]["groups"][0]) + len(splits[0]["groups"][1])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import fedtailor
 from fedtailor.engines import Result
-from fedtailor.learning import FeatureCache, loop
+from fedtailor.learning import FeatureCache, features, loop
 from fedtailor.messages.trees import unpack
 from fedtailor.methods import Client, Payload, find
 from fedtailor.models import ModelSettings, Network
@@ -268,7 +268,7 @@ def test_training_over_cached_features_equals_training_without(
 
     cached = rounds()
     calls = calls_of(monkeypatch)
-    monkeypatch.setattr(loop, "_cacheable", lambda network: False)
+    monkeypatch.setattr(loop, "cacheable", lambda network: False)
     plain = rounds()
     assert calls == []
     for one, other in zip(cached, plain, strict=True):
@@ -294,7 +294,7 @@ def test_the_cache_forgets_features_of_another_body_or_of_other_inputs(monkeypat
     cache, calls = FeatureCache(), calls_of(monkeypatch)
 
     def checked(inputs: Tensor) -> int:
-        assert torch.equal(cache.features(network, inputs), loop.features(network, inputs))
+        assert torch.equal(cache.features(network, inputs), features(network, inputs))
         return len(calls)
 
     body = next(name for name in network.names if name.endswith("running_var"))

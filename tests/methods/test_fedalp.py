@@ -1,4 +1,4 @@
-"""Hand-derived values, identities, mechanism and circumstances of fedalp, and of the clustering it stands on.
+"""Hand-derived values, identities, mechanism and circumstances of fedalp.
 
 f(x) = h b x at x = 1 with body b = 1 and head h = 2 at the start; client 0 has one sample with target 0, client 1
 three with target 4. A full-batch step with learning rate 1/10 and residual r = h b - a moves (b, h) by
@@ -6,7 +6,6 @@ three with target 4. A full-batch step with learning rate 1/10 and residual r = 
 """
 
 import json
-import math
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,13 +20,13 @@ from torch import Tensor, nn
 
 import fedtailor
 from fedtailor.data import DataSettings, build
-from fedtailor.data.picture import label_counts
+from fedtailor.data.statistics import label_counts
 from fedtailor.engines import Job, Task
 from fedtailor.engines.worker import Worker
 from fedtailor.learning import TrainingSettings
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import Client, Memory, Moment, Payload, Replies, Server, find
-from fedtailor.methods.clustering import choose, cut, similarity, ward
+from fedtailor.methods.clustering import cut, ward
 from fedtailor.methods.fedalp import FedALP
 from fedtailor.models import ModelSettings
 from fedtailor.models import build as build_network
@@ -46,7 +45,7 @@ def scalars(weights: Mapping[str, Tensor]) -> list[float]:
 
 
 def group_models(played: Played) -> list[list[float]]:
-    return [scalars(model) for model in played.loop.server.state["group_models"]]
+    return [scalars(model) for model in played.loop.server.state["groups"].models]
 
 
 def stepped(w: Sequence[float], target: float) -> list[float]:
@@ -85,10 +84,10 @@ def test_hand_fedalp(tmp_path: Path) -> None:
     two = play(tmp_path / "2", method, targets(*HERE), rounds=2, **PRODUCT)
     three = play(tmp_path / "3", method, targets(*HERE), rounds=3, **PRODUCT)
     state = two.loop.server.state
-    assert state["groups"] == {0: 0, 1: 1}
-    assert state["clustering"]["round"] == 1
-    assert state["clustering"]["similarity"].tolist() == [pytest.approx([1, -1]), pytest.approx([-1, 1])]
-    assert state["psi"].tolist() == [pytest.approx([0.5, 0.25], abs=1e-6)] * 2
+    assert state["groups"].member == {0: 0, 1: 1}
+    assert state["clustering"].round == 1
+    assert state["clustering"].similarity.tolist() == [pytest.approx([1, -1]), pytest.approx([-1, 1])]
+    assert state["clustering"].psi.tolist() == [pytest.approx([0.5, 0.25], abs=1e-6)] * 2
     assert group_models(two) == [pytest.approx([0.6708, 1.7976], abs=1e-6), pytest.approx([1.5108, 2.2776], abs=1e-6)]
     assert scalars(two.loop.server.weights) == pytest.approx([1.3008, 2.1576], abs=1e-6)
     # what the clients receive in round 3
@@ -114,64 +113,6 @@ def test_hand_fedalp(tmp_path: Path) -> None:
 # Groups
 
 
-def blocks(*sizes: int) -> Tensor:
-    """Similarity 1 within a block of clients and 0 between blocks."""
-    return torch.block_diag(*(torch.ones(size, size, dtype=torch.float64) for size in sizes))
-
-
-def test_similarity_is_the_cosine_over_all_tensors_together() -> None:
-    """(3, 0 | 4) and (0, 5 | 0) are orthogonal; (3, 0 | 4) and (3, 0 | 0) have cosine 9 / 15; zeros are like nobody."""
-    updates = [
-        {"a": torch.tensor([[3.0, 0.0]]), "b": torch.tensor([4.0])},
-        {"a": torch.tensor([[0.0, 5.0]]), "b": torch.tensor([0.0])},
-        {"a": torch.tensor([[3.0, 0.0]]), "b": torch.tensor([0.0])},
-        {"a": torch.zeros(1, 2), "b": torch.zeros(1)},
-    ]
-    wanted = [[1, 0, 0.6, 0], [0, 1, 0, 0], [0.6, 0, 1, 0], [0, 0, 0, 1]]
-    assert similarity(updates).tolist() == [pytest.approx(row, abs=1e-7) for row in wanted]
-
-
-def test_ward_by_hand_on_rows_and_on_distances() -> None:
-    """Two pairs. Rows (1, 1, 0, 0) and (0, 0, 1, 1) are 2 apart, the distance 1 - 0 is 1.
-
-    Ward's height of two groups of 2 whose centres are d apart: sqrt(2 * 2 * 2 / (2 + 2)) d = sqrt(2) d.
-    """
-    assert ward(blocks(2, 2), "rows")[:, 2].tolist() == pytest.approx([0, 0, 2 * math.sqrt(2)])
-    assert ward(blocks(2, 2), "condensed")[:, 2].tolist() == pytest.approx([0, 0, math.sqrt(2)])
-
-
-def test_rows_and_distances_are_two_different_clusterings() -> None:
-    """0 and 1 are the most similar two; 2 and 3 see all others alike: |rows|^2 is 0.72 for them, 1.78 for 0 and 1."""
-    similar = torch.tensor(
-        [[1.0, 0.5, 0.4, 0.4], [0.5, 1.0, -0.4, -0.4], [0.4, -0.4, 1.0, 0.4], [0.4, -0.4, 0.4, 1.0]],
-        dtype=torch.float64,
-    )
-    assert cut(ward(similar, "condensed"), 3) == [0, 0, 1, 2]
-    assert cut(ward(similar, "rows"), 3) == [0, 1, 2, 2]
-
-
-def test_a_tree_is_cut_into_exactly_so_many_groups_that_count_from_the_first_client() -> None:
-    similar = torch.block_diag(torch.ones(1, 1), torch.ones(2, 2), torch.ones(3, 3)).double()
-    order = [3, 0, 4, 1, 5, 2]  # the block of three, then that of one, then that of two
-    mixed = similar[order][:, order]
-    for on in ("rows", "condensed"):
-        assert cut(ward(mixed, on), 3) == [0, 1, 0, 2, 0, 2]  # type: ignore[arg-type]
-        # ties within a block: still exactly five groups
-        assert len(set(cut(ward(mixed, on), 5))) == 5  # type: ignore[arg-type]
-
-
-def test_the_number_of_groups_is_chosen_by_silhouette_or_gap() -> None:
-    """Two pairs: in two groups everybody has a = 0, b = 1, silhouette 1; in three, the two that are alone count 0."""
-    tree = ward(blocks(2, 2), "condensed")
-    assert choose(blocks(2, 2), tree, "silhouette") == (2, pytest.approx({2: 1.0, 3: 0.5}))
-    assert choose(blocks(2, 2), tree, "gap") == (2, pytest.approx({2: math.sqrt(2), 3: 0.0}))
-    assert choose(blocks(3, 2, 4), ward(blocks(3, 2, 4), "rows"), "silhouette")[0] == 3
-    assert choose(blocks(3, 2, 4), ward(blocks(3, 2, 4), "rows"), "gap")[0] == 3
-    nobody_alike = torch.eye(4, dtype=torch.float64)
-    assert choose(nobody_alike, ward(nobody_alike, "condensed"), "silhouette")[0] == 1
-    assert choose(blocks(2), ward(blocks(2), "rows"), "silhouette") == (1, {})
-
-
 def formed(
     method: FedALP, updates: Sequence[Weights], sizes: Sequence[int], model: str = "tests.support.problem:Product"
 ) -> Server:
@@ -180,6 +121,7 @@ def formed(
     network = build_network(ModelSettings(name=model), inputs_of(federation.samples), 0)
     memory = Memory(lambda client: None, set())
     server = Server(network, tuple(sizes), TrainingSettings(), Moment(0, 0, 1, 2), method.shared(network), memory)
+    method.start_server(server)
     steps = method.finish(server, Replies({k: uploaded(server, u, sizes[k]) for k, u in enumerate(updates)}, {}))
     assert next(steps).payloads == {}  # nobody is absent
     with pytest.raises(StopIteration):
@@ -201,12 +143,12 @@ def test_psi_and_the_groups_by_hand() -> None:
     D_0 = (4, 0) / 4 + 3 (4, 4) / 4 = (4, 3), D_1 = (-6, -8): Psi = beta (1, 3/4) and beta (3/4, 1).
     """
     server = formed(FedALP(beta=0.8, groups=2), [change(4, 0), change(-6, -8), change(4, 4)], [1, 2, 3])
-    assert server.state["groups"] == {0: 0, 2: 0, 1: 1}
-    assert server.state["psi"].tolist() == [pytest.approx([0.8, 0.6]), pytest.approx([0.6, 0.8])]
-    assert server.state["layers"] == ["0", "1"]
-    assert [scalars(update) for update in server.state["group_updates"]] == [[4, 3], [-6, -8]]
+    assert server.state["groups"].member == {0: 0, 2: 0, 1: 1}
+    assert server.state["clustering"].psi.tolist() == [pytest.approx([0.8, 0.6]), pytest.approx([0.6, 0.8])]
+    assert server.state["clustering"].layers == ["0", "1"]
+    assert [scalars(update) for update in server.state["clustering"].updates] == [[4, 3], [-6, -8]]
     # all group models start as the global one: (1, 2) + ((4, 0) + 2 (-6, -8) + 3 (4, 4)) / 6
-    assert [scalars(model) for model in server.state["group_models"]] == [
+    assert [scalars(model) for model in server.state["groups"].models] == [
         pytest.approx([1 + 4 / 6, 2 - 4 / 6], abs=1e-6)
     ] * 2
 
@@ -220,13 +162,13 @@ def test_a_layer_is_its_weight_and_its_bias_together() -> None:
     """|D| = sqrt(3^2 + 4^2) = 5 in the first layer, 10 in the second."""
     update = {"0.weight": torch.tensor([[3.0]]), "0.bias": torch.tensor([4.0]), HEAD: torch.tensor([[10.0]])}
     server = formed(FedALP(beta=1.0, groups=1), [update], [1], model="tests.methods.test_fedalp:Biased")
-    assert server.state["layers"] == ["0", "1"]
-    assert server.state["psi"].tolist() == [pytest.approx([0.5, 1.0])]
+    assert server.state["clustering"].layers == ["0", "1"]
+    assert server.state["clustering"].psi.tolist() == [pytest.approx([0.5, 1.0])]
 
 
 def test_a_group_that_has_not_changed_has_no_weight() -> None:
     server = formed(FedALP(beta=1.0, groups=2), [change(0, 0), change(1, 2)], [1, 1])
-    assert server.state["psi"].tolist() == [[0.0, 0.0], pytest.approx([0.5, 1.0])]
+    assert server.state["clustering"].psi.tolist() == [[0.0, 0.0], pytest.approx([0.5, 1.0])]
 
 
 @pytest.mark.parametrize(
@@ -261,16 +203,16 @@ def test_without_personalisation_the_global_model_is_that_of_fedavg(
         digits(tmp_path / "2", {"name": "fedavg"}, **more) as other,
     ):
         assert largest_gap(one.server_state()["model"], other.server_state()["model"]) < 1e-5
-        assert "groups" in one.server_state()
+        assert one.server_state()["groups"]["member"]
 
 
 def test_with_everybody_the_global_model_is_the_mean_of_the_group_models(tmp_path: Path) -> None:
     """Line 11 of Alg. 1: w_g = sum_m (sum_{k in G_m} gamma_k) w_m."""
     with digits(tmp_path / "run", {"name": "fedalp", "groups": 3, "warmup": 0.3}) as run:
         state, sizes = run.server_state(), run.federation().train.sizes
-    shares = [sum(int(sizes[k]) for k, group in state["groups"].items() if group == m) for m in range(3)]
-    assert largest_gap(mean(state["group_models"], shares), state["model"]) < 1e-5
-    assert largest_gap(state["group_models"][0], state["model"]) > 1e-2
+    shares = [sum(int(sizes[k]) for k, group in state["groups"]["member"].items() if group == m) for m in range(3)]
+    assert largest_gap(mean(state["groups"]["models"], shares), state["model"]) < 1e-5
+    assert largest_gap(state["groups"]["models"][0], state["model"]) > 1e-2
 
 
 def test_warmup_of_one_is_fedavg_to_the_bit(tmp_path: Path) -> None:
@@ -279,7 +221,7 @@ def test_warmup_of_one_is_fedavg_to_the_bit(tmp_path: Path) -> None:
         digits(tmp_path / "2", {"name": "fedavg"}) as other,
     ):
         assert largest_gap(one.server_state()["model"], other.server_state()["model"]) == 0
-        assert one.server_state().keys() == {"model"}
+        assert one.server_state()["groups"]["member"] == {}
 
 
 def test_settings_that_switch_it_off_are_said() -> None:
@@ -291,12 +233,13 @@ def test_beta_of_one_makes_a_layer_of_every_group_its_own(tmp_path: Path) -> Non
     """That layer of W is the group's to the bit, whatever the global model is; the others take something of it."""
     with digits(tmp_path / "run", {"name": "fedalp", "beta": 1, "groups": 3}) as run:
         state = run.server_state()
-        _, _, models = fedtailor.runs.running.server_models(run.folder)
-    assert state["psi"].max(1).values.tolist() == [1.0] * 3
-    for m, psi in enumerate(state["psi"].tolist()):
-        for layer, share in zip(state["layers"], psi, strict=True):
+        _, _, models = fedtailor.runs.exporting.server_models(run.folder)
+    assert state["clustering"]["psi"].max(1).values.tolist() == [1.0] * 3
+    for m, psi in enumerate(state["clustering"]["psi"].tolist()):
+        for layer, share in zip(state["clustering"]["layers"], psi, strict=True):
             w, w_m, w_g = (
-                source[f"{layer}.weight"] for source in (models[f"group/{m}"], state["group_models"][m], state["model"])
+                source[f"{layer}.weight"]
+                for source in (models[f"group/{m}"], state["groups"]["models"][m], state["model"])
             )
             assert torch.equal(w, w_m) == (share == 1.0)
             assert torch.allclose(w, share * w_m + (1 - share) * w_g, atol=1e-6)
@@ -316,12 +259,12 @@ def test_clients_with_one_label_each_are_grouped_by_it_and_served_better(tmp_pat
     """The paper's setting A in small: groups recover the digits, local accuracy rises above the global model's."""
     with digits(tmp_path / "1", {"name": "fedalp"}, **ONE_LABEL) as run:
         labels = label_counts(run.federation()).argmax(1)
-        groups = run.server_state()["groups"]
+        groups = run.server_state()["groups"]["member"]
         assert adjusted_rand_score(labels[list(groups)], list(groups.values())) == 1.0
         assert run.server_state()["clustering"]["chosen"] == "by silhouette"
-        local, general = run.last()["received"]["pooled"], run.last()["global"]["pooled"]
+        local, general = run.last()["received"].pooled, run.last()["global"].pooled
     with digits(tmp_path / "2", {"name": "fedavg"}, **ONE_LABEL) as run:
-        plain = run.last()["received"]["pooled"]
+        plain = run.last()["received"].pooled
     assert local > 1.2 * plain
     assert local > 1.2 * general
 
@@ -330,7 +273,7 @@ def test_the_more_beta_the_more_personal(tmp_path: Path) -> None:
     received = []
     for beta in (0.0, 0.1, 0.6):
         with digits(tmp_path / str(beta), {"name": "fedalp", "beta": beta}, **ONE_LABEL) as run:
-            received.append(run.last()["received"]["loss"])
+            received.append(run.last()["received"].loss)
     assert received == sorted(received, reverse=True)
     assert received[0] > 2 * received[-1]
 
@@ -346,7 +289,7 @@ def test_in_round_t_pre_everybody_is_asked_and_only_the_cohort_counts(tmp_path: 
     ):
         state = one.server_state()
         assert state["clustering"]["round"] == 2
-        assert state["clustering"]["clients"] == list(range(8)) == sorted(state["groups"])
+        assert state["clustering"]["clients"] == list(range(8)) == sorted(state["groups"]["member"])
         for round in (1, 2):
             assert one.scores("global", round) == other.scores("global", round)
         trained = {round: [t["client"] for t in one.tasks() if t["round"] == round and t["steps"]] for round in (2, 3)}
@@ -378,7 +321,7 @@ def test_a_group_without_a_client_in_the_cohort_stays_as_it_is(tmp_path: Path) -
     two = play(tmp_path / "2", method, targets(*HERE), rounds=2, participation={"clients": 1}, **PRODUCT)
     (last,) = two.store.rows("SELECT cohort FROM rounds WHERE round = 2")
     (present,) = json.loads(last["cohort"])
-    before, groups = scalars(one.loop.server.weights), two.loop.server.state["groups"]
+    before, groups = scalars(one.loop.server.weights), two.loop.server.state["groups"].member
     absent = 1 - present
     assert group_models(two)[groups[absent]] == before
     assert group_models(two)[groups[present]] != before
@@ -403,19 +346,19 @@ def test_who_comes_later_receives_the_global_model_and_joins_the_nearest_group(t
     before = play(tmp_path / "2", method, federation, rounds=2, **PRODUCT)
     first = play(tmp_path / "3", method, federation, rounds=3, **PRODUCT)
     after = play(tmp_path / "4", method, federation, rounds=4, **PRODUCT)
-    assert before.loop.server.state["groups"] == {0: 0, 1: 1}
+    assert before.loop.server.state["groups"].member == {0: 0, 1: 1}
     w_g = scalars(before.loop.server.weights)
     assert first.loss("received", 2, 3) == pytest.approx((w_g[0] * w_g[1]) ** 2 / 2, abs=1e-6)
-    assert after.loop.server.state["groups"] == {0: 0, 1: 1, 2: 0}
-    joined = after.loop.server.state["joined"]
-    assert [(event["round"], event["client"], event["group"]) for event in joined] == [(3, 2, 0)]
+    assert after.loop.server.state["groups"].member == {0: 0, 1: 1, 2: 0}
+    joined = after.loop.server.state["groups"].joined
+    assert [(event.round, event.client, event.group) for event in joined] == [(3, 2, 0)]
     # client 2's first change counts for the global model, which client 0 alone would not move so
     alone = play(tmp_path / "alone", method, targets([0.0], [4.0, 4.0, 4.0]), rounds=3, **PRODUCT)
     assert group_models(first) == [pytest.approx(w, abs=1e-6) for w in group_models(alone)]
     assert scalars(first.loop.server.weights) != pytest.approx(scalars(alone.loop.server.weights), abs=1e-3)
     w_0 = group_models(first)[0][0]  # beta = 1: the body is the group's own
     assert after.loss("received", 2, 4) == after.loss("received", 0, 4)
-    assert float(after.loop.server.state["psi"][0, 0]) == 1.0
+    assert float(after.loop.server.state["clustering"].psi[0, 0]) == 1.0
     assert after.loss("received", 0, 4) < first.loss("received", 0, 3)
     assert w_0 < w_g[0]
 
@@ -426,17 +369,17 @@ def test_if_nobody_answers_in_round_t_pre_the_next_round_forms_the_groups(
     def everybody(experiment: object, cohort: Iterable[int], moment: Moment) -> list[int]:
         return list(cohort) if moment.round == 1 else []
 
-    monkeypatch.setattr("fedtailor.runs.loop.drop_outs", everybody)
+    monkeypatch.setattr("fedtailor.runs.cohort.drop_outs", everybody)
     played = play(tmp_path / "run", FedALP(groups=2, warmup=0.1), targets(*HERE), rounds=4, **PRODUCT)
-    assert played.loop.server.state["clustering"]["round"] == 2
+    assert played.loop.server.state["clustering"].round == 2
 
 
 def test_a_single_client_and_more_groups_than_clients(tmp_path: Path) -> None:
     for groups in (5, "auto"):
         alone = play(tmp_path / f"1-{groups}", FedALP(groups=groups), targets([4.0]), rounds=3, **PRODUCT)
-        assert alone.loop.server.state["groups"] == {0: 0}
+        assert alone.loop.server.state["groups"].member == {0: 0}
     both = play(tmp_path / "2", FedALP(groups=5), targets(*HERE), rounds=3, **PRODUCT)
-    assert both.loop.server.state["groups"] == {0: 0, 1: 1}
+    assert both.loop.server.state["groups"].member == {0: 0, 1: 1}
 
 
 class Counted(nn.Sequential):
@@ -454,9 +397,9 @@ def test_running_statistics_are_averaged_and_fused_with_their_layer_but_weigh_no
     update = {BODY: torch.tensor([[2.0]]), variance: torch.tensor([7.0]), counter: torch.tensor(4)}
     still = {"1.running_mean": torch.zeros(1)}
     server = formed(method, [{**update, **still}], [1], model="tests.methods.test_fedalp:Counted")
-    assert server.state["psi"].tolist() == [[1.0, 0.0]]
-    server.state["psi"] = torch.tensor([[1.0, 0.5]])
-    server.state["group_models"][0] = {**server.weights, variance: torch.tensor([1.0]), counter: torch.tensor(10)}
+    assert server.state["clustering"].psi.tolist() == [[1.0, 0.0]]
+    server.state["clustering"].psi = torch.tensor([[1.0, 0.5]])
+    server.state["groups"].models[0] = {**server.weights, variance: torch.tensor([1.0]), counter: torch.tensor(10)}
     server.weights = {**server.weights, variance: torch.tensor([5.0]), counter: torch.tensor(3)}
     sent = method.prepare(server, [0])[0]["model"]
     assert float(sent[variance]) == 3.0
@@ -465,9 +408,9 @@ def test_running_statistics_are_averaged_and_fused_with_their_layer_but_weigh_no
         k: Payload({"model": {**sent, variance: torch.tensor([end]), counter: torch.tensor(8)}}, {"samples": samples})
         for k, (end, samples) in enumerate([(0.5, 1), (0.25, 3)])
     }
-    server.state["groups"] = {0: 0, 1: 0}
+    server.state["groups"].member = {0: 0, 1: 0}
     list(method.finish(server, Replies(replies, {})))
-    for model in (server.weights, server.state["group_models"][0]):
+    for model in (server.weights, server.state["groups"].models[0]):
         assert float(model[variance]) == 0.3125
         assert int(model[counter]) == 8
         assert list(model) == list(sent)
@@ -512,7 +455,7 @@ def test_interrupted_around_the_clustering_and_resumed_is_the_same_to_the_bit(ro
     with pytest.raises(Interrupted):
         fedtailor.run(EXACT, folder=tmp_path / "run", callbacks=StopAt(round))
     with fedtailor.Run(tmp_path / "run") as run:
-        assert ("groups" in run.server_state()) == (round >= 3)
+        assert bool(run.server_state()["groups"]["member"]) == (round >= 3)
     fedtailor.resume(tmp_path / "run").close()
     assert everything(tmp_path / "run") == everything(tmp_path / "whole")
 
@@ -542,6 +485,6 @@ def test_what_was_recorded_survives_the_store(tmp_path: Path) -> None:
     found = state["clustering"]
     assert set(found["scores"]) == set(range(2, 8))
     best = max(found["scores"], key=found["scores"].__getitem__)
-    assert best == len(state["psi"]) == len(state["group_models"])
+    assert best == len(state["clustering"]["psi"]) == len(state["groups"]["models"])
     assert np.array_equal(ward(found["similarity"], "rows").numpy(), found["linkage"].numpy())
-    assert state["groups"] == dict(zip(range(8), cut(found["linkage"], best), strict=True))
+    assert state["groups"]["member"] == dict(zip(range(8), cut(found["linkage"], best), strict=True))

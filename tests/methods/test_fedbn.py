@@ -75,7 +75,7 @@ def test_fedbn_changes_the_numbers_of_a_network_with_normalisation(tmp_path: Pat
             "engine": {"kind": "inline"},
         }
         with fedtailor.run(experiment, folder=tmp_path / name) as run:
-            losses.add(run.last()["final"]["loss"])
+            losses.add(run.last()["final"].loss)
     assert len(losses) == 2
 
 

@@ -20,7 +20,7 @@ import fedtailor
 from fedtailor.agents import MeanDeviation
 from fedtailor.data import Federation, Samples, Shares
 from fedtailor.messages.trees import unpack
-from fedtailor.methods import Client, Decide, Payload, Question, Rule, Server, find
+from fedtailor.methods import Client, Decide, Decider, Payload, Question, Server, find
 from fedtailor.methods.feddrl import FedDRL
 from fedtailor.runs import Callback, Interrupted, RoundReport
 from fedtailor.runs.store import Store
@@ -54,7 +54,7 @@ def judged(train: Sequence[Sequence[float]], val: Sequence[Sequence[float]], tes
     return Federation(samples, shares(0), shares(1), shares(2))
 
 
-def always(factors: Callable[[Server], Sequence[float]]) -> dict[str, Rule]:
+def always(factors: Callable[[Server], Sequence[float]]) -> dict[str, Decider]:
     """A script that gives the clients that answered these impact factors: means log(alpha), deviations 0."""
 
     def script(server: Server, question: Question) -> Tensor:

@@ -341,8 +341,8 @@ def test_both_models_learn_from_each_other(tmp_path: Path) -> None:
         settings = {**changed(DIGITS, adapts="neither", **lambdas), "rounds": 8}
         settings["data"] = {"clients": 6, "samples": 600, "partition": "iid"}
         with run(settings, folder=tmp_path / str(place)) as done:
-            assert done.last()["global"]["pooled"] > 0.5
-            assert done.last()["mlp-2"]["pooled"] > 0.5
+            assert done.last()["global"].pooled > 0.5
+            assert done.last()["mlp-2"].pooled > 0.5
 
 
 def test_a_policy_that_gives_fast_clients_the_large_model_is_recovered(tmp_path: Path) -> None:

@@ -64,3 +64,21 @@ def test_large_programmes_meet_the_conditions_of_the_minimum(size: int, rank: in
     assert ((slopes - value) / scale >= -1e-9).all()
     assert ((slopes - value)[weights > 0].abs() / scale <= 1e-9).all()
     assert torch.equal(smallest(form), weights)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ([[4.0]], [1.0]),
+        ([[1.0, 0.0], [0.0, 1.0]], [0.5, 0.5]),
+        ([[1.0, 0.0], [0.0, 3.0]], [0.75, 0.25]),  # in proportion to 1 and 1/3
+        ([[1.0, 2.0], [2.0, 5.0]], [1.0, 0.0]),  # the plane's minimum has a negative weight
+        ([[2.0, -1.0, 0.0], [-1.0, 2.0, 0.0], [0.0, 0.0, 1.0]], [1 / 3, 1 / 3, 1 / 3]),  # all slopes are 1/3
+    ],
+)
+def test_a_programme_by_hand(form: list[list[float]], expected: list[float]) -> None:
+    assert smallest(torch.tensor(form)).tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_form_that_is_zero_everywhere_takes_the_first() -> None:
+    assert smallest(torch.zeros(3, 3)).tolist() == [1.0, 0.0, 0.0]

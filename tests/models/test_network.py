@@ -49,7 +49,6 @@ def test_same_bits_in_another_process() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
     )
     assert there.stdout.split() == digests()
 

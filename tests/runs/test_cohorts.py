@@ -6,7 +6,7 @@ import pytest
 
 from fedtailor.methods import Moment
 from fedtailor.runs import experiment
-from fedtailor.runs.loop import choose_cohort, largest_cohort
+from fedtailor.runs.cohort import choose_cohort, largest_cohort
 
 
 @pytest.mark.parametrize(

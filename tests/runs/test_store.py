@@ -12,7 +12,7 @@ import torch
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.messages.trees import pack
-from fedtailor.runs.store import DATABASE, Store
+from fedtailor.runs.store import DATABASE, Store, in_use
 
 
 @pytest.fixture
@@ -304,3 +304,11 @@ def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {name}
     with Store(folder) as store:
         assert store.meta("finished") is True
+
+
+def test_a_run_is_in_use_as_long_as_it_is_open_for_writing(folder: Path) -> None:
+    assert not in_use(folder)
+    with Store(folder, write=True):
+        assert in_use(folder)
+    assert not in_use(folder)
+    assert not in_use(folder / "nowhere")

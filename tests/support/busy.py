@@ -1,24 +1,39 @@
 """A method that uses everything the contract offers, for tests."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedtailor.methods import Ask, Client, Decide, Method, Payload, Replies, Reward, Server, Steps
+from fedtailor.agents import Agent, AgentSettings, Head
+from fedtailor.methods import (
+    Ask,
+    Client,
+    Decide,
+    Decided,
+    Decision,
+    Feature,
+    Method,
+    Payload,
+    Replies,
+    Reward,
+    Server,
+    Steps,
+)
 
 
-class Agent:
-    """Remembers every observation; its action is their running mean."""
+class Counter:
+    """Remembers the mean of what it saw."""
 
     def __init__(self) -> None:
         self.total = torch.zeros(1)
         self.count = 0
 
-    def act(self, observation: Tensor) -> Tensor:
-        self.total = self.total + observation.mean()
+    def see(self, number: Tensor) -> Tensor:
+        self.total = self.total + number.mean()
         self.count += 1
         return torch.sigmoid(self.total / self.count)
 
@@ -29,6 +44,50 @@ class Agent:
         self.total, self.count = state["total"], state["count"]
 
 
+class Amount:
+    """One number for all."""
+
+    per_slot = False
+
+    def head(self) -> Head:
+        raise NotImplementedError
+
+    def neutral(self, mask: Tensor) -> Tensor:
+        return torch.tensor([0.5])
+
+    def random(self, mask: Tensor, stream: torch.Generator) -> Tensor:
+        return torch.rand(1, generator=stream)
+
+    def describe(self) -> str:
+        return "an amount"
+
+
+class Averaging(Agent):
+    """An agent of one's own: its action is the running mean of all that it saw."""
+
+    def __init__(self) -> None:
+        self.seen = Counter()
+
+    def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
+        return deepcopy(self.seen).see(state[mask])
+
+    def observe(
+        self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
+    ) -> None:
+        self.seen.see(state[mask])
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.seen.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seen.load_state_dict(state)
+
+
+class AveragingSettings(AgentSettings):
+    def build(self, slots: int, features: int, actions: Any, stream: torch.Generator, **options: Any) -> Averaging:
+        return Averaging()
+
+
 class Busy(Method):
     """Shares the body, asks its clients first, lets an agent choose an amount, keeps a row per client."""
 
@@ -36,32 +95,29 @@ class Busy(Method):
     needs_validation = True
     strength: float = Field(0.5, ge=0)
 
-    def start_server(self, server: Server) -> None:
-        server.state["agent"] = Agent()
+    def decisions(self, server: Server) -> Sequence[Decision]:
+        loss = Feature("loss")
+        return [Decision("amount", [loss], {"amount": Amount()}, AveragingSettings(), server.largest_cohort)]
 
     def start_client(self, client: Client) -> None:
-        client.state["optimiser"] = Agent()
+        client.state["optimiser"] = Counter()
         client.state["visits"] = 0
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
         question = Payload(config={"what": "loss"})
         replies: Replies = yield Ask("assess", dict.fromkeys(cohort, question))
-        observation = torch.tensor([reply.number("loss") for reply in replies.values()] or [0.0])
-        amount = yield Decide("amount", observation)
+        rows = {k: [reply.number("loss")] for k, reply in list(replies.items())[: server.largest_cohort]}
+        decided: Decided = yield Decide("amount", rows)
         for client in replies:
             row = server.memory[client]
             row["asked"] = row.get("asked", 0) + 1
-        payload = Payload({"model": server.weights}, {"amount": float(amount)})
+        payload = Payload({"model": server.weights}, {"amount": decided["amount"]})
         return dict.fromkeys(replies, payload)
-
-    def decide(self, server: Server, question: Decide) -> Tensor:
-        agent: Agent = server.state["agent"]
-        return agent.act(question.observation)
 
     def finish(self, server: Server, replies: Replies) -> Steps:
         super().finish(server, replies)
         after = yield Ask("assess", dict.fromkeys(replies, Payload(config={"what": "loss"})))
-        yield Reward("amount", -sum(reply.number("loss") for reply in after.values()))
+        yield Reward(server.decisions["amount", None], -sum(reply.number("loss") for reply in after.values()))
 
     def assess(self, client: Client, payload: Payload) -> Payload:
         client.state["visits"] += 1
@@ -75,7 +131,7 @@ class Busy(Method):
     def fit(self, client: Client) -> None:
         client.train("head")
         client.train("body", toward=client.received, pull=self.strength * client.state["amount"])
-        client.state["optimiser"].act(torch.tensor([self._noise(client)]))
+        client.state["optimiser"].see(torch.tensor([self._noise(client)]))
 
     def personal(self, client: Client) -> None:
         client.state["visits"] = -1000  # a copy: this must not survive

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +11,11 @@ from typing import Any
 
 from fedtailor.data.folder import write_clients
 from fedtailor.flower import keys
-from fedtailor.flower.link import Link, Reply
-from fedtailor.flower.node import Node
+from fedtailor.flower.coordinator.link import Link, Reply
+from fedtailor.flower.node.node import Node
 from fedtailor.runs import Experiment, Resources, Run, experiment, run
 from fedtailor.runs.store import Store
+from tests.support.waiting import PATIENCE
 
 HOST = "127.0.0.1"
 
@@ -125,7 +125,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(15)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             kill(process)
 
@@ -160,10 +160,3 @@ def place(folder: Path, made: Experiment) -> Iterator[Place]:
         yield prepared
     finally:
         prepared.close()
-
-
-def wait_until(happened: Any, seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, f"{what} did not happen within {seconds:g} s"
-        time.sleep(0.2)

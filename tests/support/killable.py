@@ -1,7 +1,8 @@
 """A program that runs or resumes an experiment and can kill itself at a chosen event.
 
 ``python killable.py FOLDER ENGINE DIE_AT [devices | sizes]``: events are writes to the database and batches of tasks;
-the DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin.
+the DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin, and "task"
+whenever a task is done.
 """
 
 import os
@@ -45,6 +46,9 @@ CHANGES: dict[str, dict[str, Any]] = {
 class Going(Callback):
     def begin(self, name: str, rounds: int, done: int) -> None:
         print("going", flush=True)
+
+    def task_done(self, done: int, total: int) -> None:
+        print("task", flush=True)
 
 
 def die_at(count: int) -> None:

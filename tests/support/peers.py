@@ -10,7 +10,7 @@ import fedtailor
 from fedtailor.data import Federation
 from fedtailor.learning import TrainingSettings
 from fedtailor.learning.tensors import inputs_of
-from fedtailor.messages.trees import pack, unpack
+from fedtailor.messages.trees import pack, plain, unpack
 from fedtailor.methods import Memory, Method, Moment, Server
 from fedtailor.models import ModelSettings, build
 from fedtailor.weights import Weights
@@ -25,7 +25,7 @@ def kept(played: Played, client: int, name: str = W) -> float:
 def state(played: Played, client: int) -> dict[str, Any]:
     data = played.store.state("client", client)
     assert data is not None
-    return dict(unpack(data)["state"])
+    return dict(plain(unpack(data)["state"]))
 
 
 def personal(played: Played, name: str = W) -> list[float]:

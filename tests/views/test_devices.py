@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedtailor.devices import clock
-from fedtailor.runs import Comparison, RoundReport, Run, compare
+from fedtailor.runs import Comparison, RoundClock, RoundReport, Run, compare
 from fedtailor.views.curves import comparison_curves, draw_comparison
 from fedtailor.views.pages import run_page
 from fedtailor.views.progress import Lines
@@ -44,14 +44,15 @@ def test_the_table_of_a_comparison_has_the_clock(comparison: Comparison) -> None
     grid = comparison_grid(comparison.summary())
     assert grid.header[-8:-3] == ("time on devices s", "straggling s", "idle %", "late", "dropped")
     for row in comparison.table():
-        runs = clocks(comparison, row["method"])
-        assert row["virtual_seconds"] == pytest.approx(fmean(r[-1]["begin"] + r[-1]["seconds"] for r in runs))
+        runs = clocks(comparison, row.method)
+        assert row.clock is not None
+        assert row.clock.seconds == pytest.approx(fmean(r[-1]["begin"] + r[-1]["seconds"] for r in runs))
         several = [[x["latency"] for x in r if x["latency"] is not None] for r in runs]  # one client alone has none
-        assert row["latency"] == pytest.approx(fmean(map(fmean, several)))
-        assert row["idle"] == pytest.approx(fmean(fmean(x["idle"] for x in r) for r in runs))
-        assert row["dropped"] > 0
+        assert row.clock.latency == pytest.approx(fmean(map(fmean, several)))
+        assert row.clock.idle == pytest.approx(fmean(fmean(x["idle"] for x in r) for r in runs))
+        assert row.clock.dropped > 0
     fast, slow = comparison.table()
-    assert slow["latency"] > 3 * fast["latency"]  # five steps where FedAvg has one
+    assert slow.clock.latency > 3 * fast.clock.latency  # five steps where FedAvg has one
     assert "virtual_seconds,latency,idle,late,dropped" in comparison_csv(comparison.summary())
 
 
@@ -84,8 +85,8 @@ def test_a_published_comparison_has_both_pictures(comparison: Comparison, tmp_pa
 
 def test_a_run_tells_its_time_on_the_devices(comparison: Comparison) -> None:
     with Run(comparison.folder / "fedavg-s0") as run:
-        clock = run.summary()["clock"]
-        told = f"% idle, 0 late, {clock['dropped']} dropped out"
+        clock = run.summary().clock
+        told = f"% idle, 0 late, {clock.dropped} dropped out"
         assert told in report(run)
         assert any(told in str(part) for part in run_page(run).renderables)  # type: ignore[union-attr]
 
@@ -103,7 +104,7 @@ def test_progress_tells_the_clock_and_the_first_late_client_only(monkeypatch: py
     display.begin("try", 2, 0)
     for round in (1, 2):
         late = {round: f"late: {round}.5 s, deadline 1 s"}
-        taken = {"begin": 20.0 * (round - 1), "seconds": 20.0, "latency": 1.0, "idle": 0.5}
+        taken = RoundClock(begin=20.0 * (round - 1), seconds=20.0, latency=1.0, idle=0.5)
         display.round_done(RoundReport(round, 2, (0, 1), late, 0, 0, 0.5, clock=taken))
     display.end()
     lines = text.getvalue().splitlines()

@@ -7,7 +7,7 @@ import signal
 import pytest
 from rich.console import Console
 
-from fedtailor.runs import RoundReport
+from fedtailor.runs import Measures, RoundReport
 from fedtailor.views import numbers, progress, report
 from fedtailor.views.progress import Display, Lines, Live
 
@@ -19,8 +19,12 @@ def on_paper(display: Display) -> io.StringIO:
     return text
 
 
+def measured(accuracy: float | None) -> Measures:
+    return Measures(1, accuracy, None, None, None, None, None, None, 2, 10)
+
+
 def done(round: int, failed: dict[int, str] | None = None, accuracy: float = 0.5) -> RoundReport:
-    metrics = {"held": {"accuracy": accuracy}, "global": {"accuracy": None}}
+    metrics = {"held": measured(accuracy), "global": measured(None)}
     return RoundReport(round, 3, (0, 1), failed or {}, 600, 400, 0.5, metrics)
 
 
@@ -43,7 +47,8 @@ def test_lines_tell_round_accuracy_bytes_and_time_left(monkeypatch: pytest.Monke
     assert lines[2] == "try: round 2/3  held 50.0 %  2.0 kB  0.5 s left"
 
 
-def test_lines_come_every_few_seconds_only() -> None:
+def test_lines_come_every_few_seconds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY", float("inf"))
     display = Lines()
     text = on_paper(display)
     display.begin("try", 3, 0)

@@ -20,8 +20,8 @@ def test_a_comparison_is_published_with_table_picture_settings_versions_and_time
     comparison = fedtailor.compare(SETTINGS, methods=["local", "fedavg"], seeds=[0], folder=tmp_path / "two")
     page, picture = publish(comparison, tmp_path / "docs", "mine")
     text = page.read_text(encoding="utf-8")
-    row = next(row for row in comparison.table() if row["method"] == "fedavg")
-    assert f"{100 * row['final']:.1f}" in text
+    row = next(row for row in comparison.table() if row.method == "fedavg")
+    assert f"{100 * row.accuracy['final'].mean:.1f}" in text
     assert "| local " in text
     assert "torch" in text
     assert "![accuracy over rounds](mine.png)" in text
@@ -41,7 +41,7 @@ def test_a_comparison_without_a_finished_run_is_not_published(tmp_path: Path) ->
 def test_a_label_stands_for_a_method_with_many_settings(tmp_path: Path) -> None:
     methods = ["fedprox", {"name": "fedprox", "mu": 0.5}, {"label": "strong", "name": "fedprox", "mu": 0.9}]
     comparison = fedtailor.compare(SETTINGS, methods=methods, seeds=[0], folder=tmp_path / "two")
-    assert [row["method"] for row in comparison.table()] == ["fedprox", "fedprox mu=0.5", "strong"]
+    assert [row.method for row in comparison.table()] == ["fedprox", "fedprox mu=0.5", "strong"]
     with fedtailor.Run(tmp_path / "two" / "strong-s0") as strong:
         assert strong.experiment.method.mu == 0.9
     page, _ = publish(comparison, tmp_path / "docs", "mine")

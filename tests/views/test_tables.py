@@ -6,20 +6,21 @@ import io
 import pytest
 from rich.console import Console
 
+from fedtailor.runs.results import ComparisonRow, ComparisonSummary, Spread
 from fedtailor.views.tables import Grid, comparison_csv, comparison_grid
 
 ODD = "a_b & 50 % | {x} \\ ~^ #1 $ <t> [red]"
 
 
-def row(method: str, final: float | None, spread: float | None = None, **more: float) -> dict[str, object]:
-    models = {name: None for model in ("received", "held", "global") for name in (model, f"{model}_std")}
-    extras = {f"{name}{end}": 0.1 for name in ("worst", "worst_tenth", "deviation") for end in ("", "_std")}
-    cost = {"megabytes": 1.5, "seconds": 2.0}
-    return {"method": method, "seeds": 2, "final": final, "final_std": spread, **models, **extras, **cost, **more}
+def row(method: str, final: float | None, deviation: float | None = None) -> ComparisonRow:
+    accuracy = {model: Spread(None, None) for model in ("received", "held", "global")}
+    accuracy["final"] = Spread(final, deviation)
+    extra = Spread(0.1, 0.1)
+    return ComparisonRow(method, 2, accuracy, extra, extra, extra, megabytes=1.5, seconds=2.0)
 
 
-def summary(*rows: dict[str, object]) -> dict[str, object]:
-    return {"name": "cmp", "metric": "final", "average": "per client", "seeds": [0, 1], "table": list(rows)}
+def summary(*rows: ComparisonRow) -> ComparisonSummary:
+    return ComparisonSummary("cmp", "runs/cmp", "final", "per client", (0, 1), rows)
 
 
 def test_mean_and_deviation_in_percent_and_the_best_in_bold() -> None:
@@ -37,7 +38,7 @@ def test_what_is_printed_alike_is_equally_good() -> None:
 
 
 @pytest.mark.parametrize("rows", [[row("a", 0.5)], [row("a", 0.5), row("b", 0.5)], [row("a", None)]])
-def test_nothing_is_best_where_nothing_differs(rows: list[dict[str, object]]) -> None:
+def test_nothing_is_best_where_nothing_differs(rows: list[ComparisonRow]) -> None:
     assert comparison_grid(summary(*rows)).best == frozenset()
 
 

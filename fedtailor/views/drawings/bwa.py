@@ -1,4 +1,4 @@
-"""What the agent of BWA learned, and what it decides."""
+"""The learning curve and the decisions of BWA's agent."""
 
 from dataclasses import dataclass
 from statistics import fmean
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedtailor.methods.adjustment import ADJUSTMENT
 from fedtailor.runs import Run
 from fedtailor.views.curves import COLOURS, FAINT, GREY, new_figure, title
 from fedtailor.views.drawings import Drawing
@@ -32,7 +33,7 @@ def drawings(run: Run) -> dict[str, Drawing]:
 
 
 def learning(run: Run) -> "Figure":
-    """What every episode brought: the sum of rewards, the accuracy it came to, and the batch sizes."""
+    """For every episode: the sum of rewards, the last accuracy, and the batch sizes."""
     found = episodes(run)
     panels: dict[str, list[float]] = {
         "sum of rewards": [one.gained for one in found],
@@ -44,7 +45,7 @@ def learning(run: Run) -> "Figure":
     figure = new_figure(9, 2.2 * len(shown))
     axes = figure.subplots(len(shown), sharex=True, squeeze=False)[:, 0]
     window = max(1, len(found) // PARTS)
-    kept = run.server_state().get("kept")  # of the agents that leave their best policy
+    kept = run.agents().get(ADJUSTMENT, {}).get("best", {}).get("kept")  # where pre-training keeps the best policy
     for panel, (name, values) in zip(axes, shown.items(), strict=True):
         places = range(1, len(values) + 1)
         panel.plot(places, values, ".", color=GREY, markersize=4, alpha=0.6, zorder=2)

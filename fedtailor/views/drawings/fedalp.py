@@ -1,11 +1,11 @@
-"""What FedALP found: the tree of the clients, its groups, the weight of every layer, and what came of it."""
+"""FedALP's tree of clients, groups, layer weights and accuracies."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedtailor.data.picture import label_counts
+from fedtailor.data.statistics import label_counts
 from fedtailor.errors import UserError
 from fedtailor.runs import Run
 from fedtailor.views.curves import COLOURS, FAINT, GREY, INK, MODELS, dress, legend, new_figure, title
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
     from fedtailor.views.drawings import Drawing
 
-MANY = 60  # clients, groups or layers that can still be named one by one
+MANY = 60  # most clients, groups or layers that are named one by one
 
 
 def drawings(run: Run) -> "dict[str, Drawing]":
-    """Before there are groups only the curves can be drawn."""
+    """The pictures of a run; only the curves before there are groups."""
     found: dict[str, Drawing] = {"local-and-global": local_and_global}
-    if "groups" in run.server_state():
+    if run.server_state()["groups"]["member"]:
         found |= {"dendrogram": dendrogram, "groups": groups, "psi": psi}
     return found
 
 
 def true_labels(run: Run) -> list[int] | None:
-    """Each client's most frequent label; None if the run's data are not here, or have no labels."""
+    """Each client's most frequent label; None if the run's data are missing or have no labels."""
     try:
         federation = run.federation()
     except UserError:
@@ -58,9 +58,7 @@ def local_and_global(run: Run) -> "Figure":
             marker = "o" if len(rows) < 3 else None
             rounds = [row["round"] for row in rows]
             axes.plot(rounds, values, color=MODELS[model], label=label, linewidth=2, marker=marker, zorder=3)
-    state = run.server_state()
-    if "clustering" in state:
-        end = state["clustering"]["round"]
+    if end := run.server_state()["clustering"]["round"]:
         axes.axvline(end, color=GREY, linewidth=1, linestyle="--", label=f"end of the warm-up, round {end}")
     dress(axes, run.settings["rounds"])
     title(axes, run.name, f"{_settings(run)}; accuracy over all samples")
@@ -69,7 +67,7 @@ def local_and_global(run: Run) -> "Figure":
 
 
 def dendrogram(run: Run) -> "Figure":
-    """Ward's tree with the groups it was cut into and the clients' labels; beside it why it was cut there."""
+    """Ward's tree with the groups it was cut into and the clients' labels; beside it the scores that chose the cut."""
     from scipy.cluster.hierarchy import dendrogram as draw_tree
 
     state = run.server_state()
@@ -78,15 +76,15 @@ def dendrogram(run: Run) -> "Figure":
     figure = new_figure(12, 4.6)
     if scores:
         axes, aside = figure.subplots(1, 2, width_ratios=[5, 1.3])
-        _draw_scores(aside, scores, len(state["psi"]), found["chosen"].removeprefix("by "))
+        _draw_scores(aside, scores, len(found["psi"]), found["chosen"].removeprefix("by "))
     else:
         axes = figure.subplots()
-    count = len(state["psi"])
+    count = len(found["psi"])
     title(axes, run.name, f"Ward's tree of the updates in round {found['round']}; {count} groups, {found['chosen']}")
     if len(clients) < 2:
         axes.text(0.5, 0.5, "one client has no tree", transform=axes.transAxes, ha="center", color=GREY)
         return figure
-    members = [state["groups"][k] for k in clients]
+    members = [state["groups"]["member"][k] for k in clients]
     leaves = draw_tree(tree, no_plot=True)["leaves"]
     colours = _branch_colours(tree, members, list(dict.fromkeys(members[leaf] for leaf in leaves)))
     draw_tree(tree, ax=axes, no_labels=True, link_color_func=colours.__getitem__)
@@ -102,7 +100,7 @@ def dendrogram(run: Run) -> "Figure":
 def groups(run: Run) -> "Figure":
     """The similarities in the order of the groups, and the groups against the clients' labels."""
     state = run.server_state()
-    found, members = state["clustering"], state["groups"]
+    found, members = state["clustering"], state["groups"]["member"]
     labels = true_labels(run)
     figure = new_figure(12 if labels else 7, 5.2)
     panels = figure.subplots(1, 2 if labels else 1, squeeze=False)[0]
@@ -115,7 +113,7 @@ def groups(run: Run) -> "Figure":
     title(panels[0], run.name, f"cosine of the updates in round {found['round']}; clients by group")
     if labels:
         names = run.federation().samples.classes
-        counts = np.zeros((len(state["psi"]), len(names)), np.int64)
+        counts = np.zeros((len(found["psi"]), len(names)), np.int64)
         for client, group in members.items():
             counts[group, labels[client]] += 1
         _draw_counts(panels[1], counts, names)
@@ -125,9 +123,9 @@ def groups(run: Run) -> "Figure":
 
 
 def psi(run: Run) -> "Figure":
-    """How much of each layer is the group's own."""
-    state = run.server_state()
-    values, layers = state["psi"].numpy(), state["layers"]
+    """The share of the group's own weights in each layer."""
+    found = run.server_state()["clustering"]
+    values, layers = found["psi"].numpy(), found["layers"]
     used = [place for place in range(len(layers)) if len(layers) == 1 or values[:, place].any()]
     shown = values[:, used] if used else values
     names = [layers[place] for place in used] or layers
@@ -167,7 +165,7 @@ def _branch_colours(tree: Any, members: Sequence[int], order: Sequence[int]) -> 
 
 
 def _draw_leaves(axes: "Axes", clients: Sequence[int], labels: Sequence[int] | None) -> None:
-    """Under the tree a client's id and its label, as far as there is room."""
+    """Write each client's id and label under the tree, if there is space."""
     places = [5 + 10 * place for place in range(len(clients))]
     if len(clients) > MANY:
         axes.set_xlabel(f"{len(clients)} clients")
@@ -182,7 +180,7 @@ def _draw_scores(axes: "Axes", scores: dict[int, float], count: int, measure: st
     if count in scores:
         axes.plot([count], [scores[count]], "o", color=COLOURS[1], zorder=4)
     axes.set_xlabel("groups")
-    axes.set_title(f"{measure} of so many groups", loc="left", fontsize=9, color=GREY)
+    axes.set_title(f"{measure} by number of groups", loc="left", fontsize=9, color=GREY)
     axes.grid(color=FAINT)
     axes.set_axisbelow(True)
     for side in ("top", "right"):

@@ -1,4 +1,4 @@
-"""What the agent of pFedRLLA does: whose heads it mixes into whose."""
+"""The weights of pFedRLLA's agent: which heads it mixes for which client."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ from fedtailor.views.drawings import Drawing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LAST = 0.2  # the share of rounds at the end that the picture is about
-MOST = 40  # clients whose numbers can still be read beside a heatmap
+LAST = 0.2  # share of the last rounds that the picture covers
+MOST = 40  # most clients whose numbers are written beside the heat map
 
 
 def drawings(run: Run) -> dict[str, Drawing]:
@@ -46,7 +46,7 @@ def mean_weights(run: Run) -> "np.ndarray[Any, np.dtype[np.float64]]":
         if event["episode"] == episode:
             failed.setdefault(event["round"], set()).add(event["client"])
     answered = {round: [k for k in cohort if k not in failed.get(round, ())] for round, cohort in rounds.items()}
-    count = run.summary()["clients"]
+    count = run.summary().clients
     sums, times = np.zeros((count, count)), np.zeros((count, count))
     for row in run.decisions():
         if row["episode"] < episode or row["round"] <= (1 - LAST) * max(rounds):

@@ -6,17 +6,18 @@ from typing import Any
 import pytest
 import torch
 
-from fedtailor.methods.bwa import ADJUSTMENT
+from fedtailor.methods.adjustment import ADJUSTMENT
 from fedtailor.runs import pretrain, run
 from fedtailor.views.drawings import bwa as pictures
 from fedtailor.views.drawings import draw, drawings
 
+AGENTS = {"adjustment": {"hidden": [8, 8]}}
 SMALL: dict[str, Any] = {
     "rounds": 2,
     "data": {"clients": 4, "samples": 200, "partition": "iid"},
     "model": {"name": "linear"},
     "training": {"epochs": 1},
-    "method": {"name": "bwa", "hidden": 8},
+    "method": {"name": "bwa", "agents": AGENTS},
     "engine": {"kind": "inline"},
     "pretrain": {"episodes": 3},
 }
@@ -38,7 +39,7 @@ def test_every_episode_is_summed_up(tmp_path: Path) -> None:
 
 
 def test_the_policy_that_is_kept_is_marked(tmp_path: Path) -> None:
-    settings = {**SMALL, "method": {"name": "bwa", "hidden": 8, "keep": "best"}}
+    settings = {**SMALL, "pretrain": {"episodes": 3, "keep": "best"}}
     with pretrain(settings, folder=tmp_path / "policy") as done:
         panel = pictures.learning(done).axes[0]
     assert list(panel.lines[-1].get_xdata()) == [2, 2]  # type: ignore[call-overload]  # the middle of three episodes
@@ -47,7 +48,7 @@ def test_the_policy_that_is_kept_is_marked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("controls", "panels"), [("both", 2), ("batch", 1), ("weights", 1)])
 def test_the_decisions_of_a_run_are_drawn(tmp_path: Path, controls: str, panels: int) -> None:
     action = {"both": [5.0, 0.7, 0.1, 0.1, 0.1], "batch": [5.0], "weights": [0.7, 0.1, 0.1, 0.1]}[controls]
-    settings = {**SMALL, "method": {"name": "bwa", "controls": controls, "hidden": 8}}
+    settings = {**SMALL, "method": {"name": "bwa", "controls": controls, "agents": AGENTS}}
     deciders = {ADJUSTMENT: lambda *_: torch.tensor(action)}
     with run(settings, folder=tmp_path / "run", deciders=deciders) as done:
         assert "adjustments" in drawings(done)

@@ -46,7 +46,7 @@ def test_every_picture_is_written_in_any_format(done: Path, tmp_path: Path) -> N
 
 def test_psi_is_drawn_with_its_numbers(done: Path) -> None:
     with Run(done) as found:
-        psi, figure = found.server_state()["psi"], pictures.psi(found)
+        psi, figure = found.server_state()["clustering"]["psi"], pictures.psi(found)
     axes = figure.axes[0]
     assert texts(axes) == [f"{value:.2f}" for row in psi.tolist() for value in row]
     assert [label.get_text() for label in axes.get_yticklabels()] == [str(group) for group in range(len(psi))]
@@ -55,7 +55,7 @@ def test_psi_is_drawn_with_its_numbers(done: Path) -> None:
 
 def test_groups_are_set_beside_the_labels_with_their_agreement(done: Path) -> None:
     with Run(done) as found:
-        groups, figure = found.server_state()["groups"], pictures.groups(found)
+        groups, figure = found.server_state()["groups"]["member"], pictures.groups(found)
         labels = pictures.true_labels(found)
     assert labels is not None
     assert len(set(labels)) == 10
@@ -82,7 +82,7 @@ def test_the_tree_has_a_leaf_for_every_client_and_says_where_it_was_cut(done: Pa
     axes, aside = figure.axes
     leaves = [label.get_text() for label in axes.get_xticklabels()]
     assert sorted(leaves) == sorted(f"{client}\n{labels[client]}" for client in range(20))
-    count = len(state["psi"])
+    count = len(state["clustering"]["psi"])
     assert f"{count} groups, by silhouette" in axes.get_title(loc="left")
     (cut,) = [line for line in axes.lines if line.get_linestyle() == "--"]
     height = cut.get_ydata()[0]

@@ -1,0 +1,89 @@
+"""A federation's data in shared memory, and jobs that worker processes receive with it.
+
+A worker process gets the open file of the memory over its socket and maps it, so the data exist once on the machine.
+"""
+
+import mmap
+import os
+import socket
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from fedtailor.data import Federation
+from fedtailor.engines.base import Job
+from fedtailor.engines.codec import job_from, job_header
+from fedtailor.messages.frames import Closed, send
+
+ALIGNMENT = 64  # bytes, for vector loads
+
+
+class SharedFederation:
+    """A federation's arrays in memory that several processes map; the system frees it after the last of them.
+
+    Parameters
+    ----------
+    federation : Federation
+        The data to copy.
+    """
+
+    def __init__(self, federation: Federation):
+        arrays = {name: np.ascontiguousarray(array) for name, array in federation.arrays().items()}
+        self.outline = {"outline": federation.outline(), "arrays": {}}
+        size = 0
+        for name, array in arrays.items():
+            entry = {"at": size, "shape": list(array.shape), "dtype": array.dtype.str}
+            self.outline["arrays"][name] = entry
+            size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        self.file = _anonymous_file(max(size, 1))
+        with mmap.mmap(self.file, max(size, 1)) as memory:
+            for name, array in arrays.items():
+                at = self.outline["arrays"][name]["at"]
+                memory[at : at + array.nbytes] = array.tobytes()
+
+    def close(self) -> None:
+        """Close this process's file; processes that mapped it keep the data."""
+        os.close(self.file)
+
+    @staticmethod
+    def attach(file: int, outline: dict[str, Any]) -> Federation:
+        """Map the memory of an open file and return the federation in it; the file is closed."""
+        memory = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+        os.close(file)
+        arrays = {
+            name: np.ndarray(tuple(entry["shape"]), np.dtype(entry["dtype"]), memory, entry["at"])
+            for name, entry in outline["arrays"].items()
+        }
+        return Federation.from_arrays(arrays, outline["outline"])
+
+
+def send_job(connection: socket.socket, job: Job, shared: SharedFederation | None) -> None:
+    """Send a job to a worker process; without ``shared`` the worker keeps the federation of its previous job."""
+    send(connection, job_header(job, None if shared is None else shared.outline))
+    if shared is not None:
+        try:
+            socket.send_fds(connection, [b"f"], [shared.file])
+        except OSError as error:
+            raise Closed from error
+
+
+def receive_job(connection: socket.socket, header: dict[str, Any], previous: Federation | None) -> Job:
+    """Return the job of a header, with the federation that follows it, or with the previous one if none does."""
+    federation = previous
+    if header["federation"] is not None:
+        _, files, _, _ = socket.recv_fds(connection, 1, 1)
+        federation = SharedFederation.attach(files[0], header["federation"])
+    assert federation is not None, "the first job comes with a federation"
+    return job_from(header, federation)
+
+
+def _anonymous_file(size: int) -> int:
+    """Create a file without a name: it disappears with the processes, however they end."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("fedtailor")
+    else:
+        with tempfile.TemporaryFile() as temporary:
+            file = os.dup(temporary.fileno())
+    os.ftruncate(file, size)
+    return file

@@ -1,0 +1,163 @@
+"""The coordinator's connection to Flower: a SuperLink on the loopback, the gateway in front of it, a run on it."""
+
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedtailor.errors import UserError
+from fedtailor.flower import programs
+from fedtailor.flower.coordinator.gateway_process import GatewayProcess
+from fedtailor.flower.coordinator.superlink import start_run, start_superlink
+from fedtailor.flower.keys import ServerKeys
+from fedtailor.messages.frames import Closed, Message, receive, send
+
+START_TIMEOUT = 60.0  # seconds that Flower's programs have to start
+
+
+class LinkLost(UserError):
+    """Flower's part of the coordinator has ended."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The reply to a message: bytes, or the reason why there are none."""
+
+    id: str
+    data: bytes = b""
+    error: str | None = None
+
+
+class Link:
+    """Sends messages to nodes and fetches their replies. The caller closes it.
+
+    Parameters
+    ----------
+    host, port : str, int
+        Where nodes connect; port 0 chooses a free one. `port` holds the actual port.
+    keys : ServerKeys or None
+        Without keys there is no TLS and every node may connect.
+    limit : int
+        The largest message of a node, in bytes.
+    refused : callable
+        Receives a sentence for each connection that the gateway refuses.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        keys: ServerKeys | None,
+        limit: int,
+        refused: Callable[[str], None] = lambda sentence: None,
+    ):
+        self.home = Path(tempfile.mkdtemp(prefix="fedtailor-"))
+        self._superlink: programs.Program | None = None
+        self._gateway: GatewayProcess | None = None
+        self._app: socket.socket | None = None  # connected to our server app
+        try:
+            self._superlink, upstream = start_superlink(keys, self.home)
+            programs.wait_for_port(upstream, self._superlink, START_TIMEOUT)
+            self._gateway = GatewayProcess(host, port, upstream, keys, limit, self.home, refused)
+            self.port = self._gateway.port
+            self._app = self._connect_app(upstream, keys)
+        except BaseException:
+            self.close()
+            raise
+
+    def nodes(self) -> list[int]:
+        """Return the ids of the connected nodes."""
+        found: list[int] = self._request({"kind": "nodes"})[0]["nodes"]
+        return found
+
+    def push(self, messages: Sequence[tuple[int, bytes]], seconds: float, group: str) -> list[str]:
+        """Send messages to nodes.
+
+        Parameters
+        ----------
+        messages : sequence of (node id, bytes)
+            Bytes that several messages share travel to the server app once.
+        seconds : float
+            How long Flower keeps a message.
+        group : str
+            Flower's name for messages that belong together.
+
+        Returns
+        -------
+        list of str
+            The id of each message; empty if Flower did not accept it.
+        """
+        blobs = list({id(data): data for _, data in messages}.values())
+        places = {id(data): place for place, data in enumerate(blobs)}
+        rows = [{"node": n, "blob": places[id(d)], "seconds": seconds, "group": group} for n, d in messages]
+        ids: list[str] = self._request({"kind": "push", "messages": rows}, blobs)[0]["ids"]
+        return ids
+
+    def pull(self, ids: Iterable[str]) -> list[Reply]:
+        """Return the replies to these messages that have arrived."""
+        header, blobs = self._request({"kind": "pull", "ids": list(ids)})
+        data = iter(blobs)
+        return [
+            Reply(row["id"], error=row["error"]) if "error" in row else Reply(row["id"], next(data))
+            for row in header["replies"]
+        ]
+
+    def __enter__(self) -> "Link":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End everything that was started."""
+        if self._app is not None:
+            self._app.close()
+        if self._gateway is not None:
+            self._gateway.close()
+        if self._superlink is not None:
+            self._superlink.stop()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _connect_app(self, upstream: int, keys: ServerKeys | None) -> socket.socket:
+        """Start the run and wait until its server app has connected to us."""
+        path, token = self.home / "app.sock", secrets.token_hex(16)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen(1)
+            listener.settimeout(1.0)
+            start_run(upstream, keys, path, token)
+            return self._accept(listener, token)
+
+    def _accept(self, listener: socket.socket, token: str) -> socket.socket:
+        """Return the connection of the app, which proves itself with the token."""
+        assert self._superlink is not None
+        end = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < end and not self._superlink.ended:
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            connection.setblocking(True)
+            header, _ = receive(connection)
+            if secrets.compare_digest(str(header.get("token")), token):
+                return connection
+            connection.close()
+        raise UserError(f"Flower did not start the run: {self._superlink.last_lines(3)}")
+
+    def _request(self, header: dict[str, Any], blobs: Sequence[bytes] = ()) -> Message:
+        """Have the server app do something, and return its answer."""
+        assert self._app is not None
+        assert self._superlink is not None
+        try:
+            send(self._app, header, blobs)
+            answer, data = receive(self._app)
+        except Closed:
+            raise LinkLost(f"Flower's SuperLink has ended: {self._superlink.last_lines(3)}") from None
+        if "failure" in answer:
+            raise LinkLost(f"Flower's SuperLink does not answer ({answer['failure']})")
+        return answer, data

@@ -1,0 +1,203 @@
+"""A node: one client with its data, its states and a warm worker, behind a socket that only this machine reaches."""
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedtailor.data import DataSettings, Federation, Samples
+from fedtailor.data.federation import one_client
+from fedtailor.data.roster import Entry
+from fedtailor.engines import Job, Result, Task
+from fedtailor.engines.codec import job_from, result_message, tasks_from
+from fedtailor.engines.worker import Worker
+from fedtailor.errors import UserError
+from fedtailor.flower.node.sources import load_data
+from fedtailor.flower.node.states import StateStore
+from fedtailor.messages.frames import Closed, decode, encode, receive, send
+from fedtailor.messages.trees import digest
+from fedtailor.methods import Payload, catalogue
+from fedtailor.runs.environment import environment
+from fedtailor.runs.exporting import write_model
+
+
+class Node:
+    """Answers the coordinator's messages, one at a time.
+
+    Parameters
+    ----------
+    name : str
+        The node's name; it must be unique in the federation.
+    data : str
+        The client's data, as `load_data` takes them.
+    folder : Path
+        Where states and the personal model are kept, in a folder for each run.
+    device : str
+        The torch device to train on.
+    allowed : tuple of str
+        Methods and networks (``module:Class``) that the coordinator may have this node import.
+    say : callable
+        Receives a sentence for each training and for the end of a run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        data: str,
+        folder: Path,
+        *,
+        device: str = "cpu",
+        allowed: tuple[str, ...] = (),
+        say: Callable[[str], None] = lambda sentence: None,
+    ):
+        self.name, self.folder, self.device, self.allowed, self.say = name, folder, device, allowed, say
+        self.samples, self.rows = load_data(data)
+        self.finished = False  # whether the coordinator has announced the end of the run
+        self._federation: tuple[str, Federation, str] | None = None  # with the key of its split and its digest
+        self._worker: tuple[str, Worker] | None = None  # with the key of its job
+
+    def answer(self, request: bytes) -> bytes:
+        """Return the reply to a message; anything that goes wrong becomes a refusal."""
+        try:
+            header, blobs = decode(request)
+            if header["kind"] == "hello":
+                return self._describe(header)
+            if header["kind"] == "finished":
+                return self._finish(header)
+            return self._execute_all(header, blobs)
+        except UserError as refusal:
+            return encode({"kind": "refusal", "reason": str(refusal)})
+        except Exception as error:
+            return encode({"kind": "refusal", "reason": f"{type(error).__name__}: {error}"[:500]})
+
+    # Messages
+
+    def _describe(self, header: Mapping[str, Any]) -> bytes:
+        self.finished = False
+        entry = Entry.of(self.name, self._split(header["data"]), environment())
+        return encode({"kind": "hello", "entry": asdict(entry)})
+
+    def _finish(self, header: Mapping[str, Any]) -> bytes:
+        self.finished = True
+        self.say(f"the run {header['run']} is finished; the model of this node is in {self._run_folder(header)}")
+        return encode({"kind": "finished"})
+
+    def _execute_all(self, header: dict[str, Any], blobs: list[bytes]) -> bytes:
+        tasks = tasks_from(header, blobs)
+        if any(task.client not in (-1, header["client"]) for task in tasks):
+            raise UserError("this is a task for another client")
+        worker = self._worker_for(header)
+        states = StateStore(self._run_folder(header) / "states")
+        results = [self._execute(task, worker, states, header) for task in tasks]
+        answer, data = result_message(results)
+        assert self._federation is not None
+        reply = encode({**answer, "digest": self._federation[2]}, data)
+        if len(reply) > header["limit"]:
+            raise UserError(f"its answer has {len(reply):,} bytes; the limit is {header['limit']:,}")
+        return reply
+
+    # Tasks
+
+    def _execute(self, task: Task, worker: Worker, states: StateStore, header: Mapping[str, Any]) -> Result:
+        """Execute a task; the state is read from and written to this node's disk."""
+        if task.kind != "score":
+            state = None
+            if task.state:
+                state = states.load(task.state.decode(), task.moment)
+                if state is None:
+                    reason = f"its state of an earlier round is not in {self.folder.name}; was the folder replaced?"
+                    return Result(task.index, task.client, failure=reason)
+            else:
+                states.start_over(task.moment)
+            task = replace(task, state=state, want_model=task.kind == "final")
+        begin = time.perf_counter()
+        result = worker.execute(task)
+        if task.kind in ("fit", "ask"):
+            outcome = result.failure or f"{time.perf_counter() - begin:.1f} s"
+            self.say(f"round {task.moment.round} of {task.moment.rounds}: {task.question or task.kind}, {outcome}")
+        if task.kind == "final":
+            result = self._keep_model(result, worker.job, header)
+        if result.state is not None:
+            result = replace(result, state=states.save(result.state, task.moment).encode())
+        return replace(result, details="")  # a traceback may show data
+
+    def _keep_model(self, result: Result, job: Job, header: Mapping[str, Any]) -> Result:
+        """Write the personal model here and remove it from the result: the coordinator receives only its score."""
+        if result.reply is not None:
+            model = Payload.unpack(result.reply)
+            facts = {"node": self.name, "client": header["client"], "run": header["run"], "rounds": header["rounds"]}
+            place = self._run_folder(header) / "model"
+            write_model(place, job, model.config["network"], model["model"], facts, again=True)
+        return replace(result, reply=None)
+
+    # What stays in memory between messages
+
+    def _split(self, data: Mapping[str, Any]) -> Federation:
+        """Return this client's data, split as the coordinator says."""
+        key = repr(sorted(data.items()))
+        if self._federation is None or self._federation[0] != key:
+            settings = DataSettings.model_validate(data["settings"])
+            made = one_client(self.samples, self.rows, settings, data["seed"], data["validation"])
+            self._federation = (key, made, made.digest())
+        return self._federation[1]
+
+    def _worker_for(self, header: Mapping[str, Any]) -> Worker:
+        """Return a worker for the job of a message: the last one if the job is the same."""
+        key = digest(encode({name: header[name] for name in ("job", "client", "clients", "outline", "data")}))
+        if self._worker is None or self._worker[0] != key:
+            self._check_code(header["job"])
+            here = self._split(header["data"])
+            federation = Federation(_relabelled(here.samples, header["outline"]), here.train, here.val, here.test)
+            job = job_from(header["job"], federation.placed(header["client"], header["clients"]))
+            self._worker = (key, Worker(replace(job, device=self.device)))
+        return self._worker[1]
+
+    def _check_code(self, job: Mapping[str, Any]) -> None:
+        """Refuse to import code that the owner of this node did not allow."""
+        for name in (job["method"][0], job["model"]["name"]):
+            if ":" in name and name not in self.allowed:
+                raise UserError(f"this node does not run {name!r}: its owner can allow it with --allow {name}")
+        if ":" not in job["method"][0] and job["method"][0] not in catalogue():
+            raise UserError(f"this node has no method {job['method'][0]!r}: is its fedtailor older?")
+
+    def _run_folder(self, header: Mapping[str, Any]) -> Path:
+        """Return the folder of a run; the name comes from the coordinator, so only safe characters are used."""
+        name = "".join(letter for letter in str(header["run"]) if letter.isalnum() or letter in "-_")[:80]
+        return self.folder / (name or "run")
+
+
+def listen(node: Node, path: Path, until: Callable[[], bool]) -> None:
+    """Answer messages on a Unix socket at ``path`` until ``until()`` is true."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(8)
+        listener.settimeout(0.5)
+        while not until():
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                connection.setblocking(True)
+                try:
+                    _, (request,) = receive(connection)
+                    send(connection, {}, [node.answer(request)])
+                except (Closed, ValueError):
+                    continue
+
+
+def _relabelled(samples: Samples, outline: Mapping[str, Any]) -> Samples:
+    """Return the samples with the labels of the whole federation, which may have more classes than this client."""
+    classes = tuple(outline["classes"])
+    if classes == samples.classes:
+        return samples
+    missing = set(samples.classes) - set(classes)
+    if missing:
+        raise UserError(f"the coordinator does not know the class {min(missing)!r}")
+    places = np.array([classes.index(name) for name in samples.classes], np.int64)
+    return replace(samples, classes=classes, y=places[samples.y])

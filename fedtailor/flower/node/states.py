@@ -1,0 +1,71 @@
+"""A client's states on its own disk: every version is kept until the coordinator acknowledges a later one.
+
+The coordinator identifies a state by its digest, stores the digest with the round, and sends it with the next task.
+So a node that saved a state of a round that was never completed resumes from the state that the coordinator knows.
+"""
+
+import os
+from pathlib import Path
+
+from fedtailor.messages.trees import digest
+from fedtailor.methods import Moment
+
+Version = tuple[int, int]  # episode, round
+
+
+class StateStore:
+    """The client's states of one run, as files named by episode, round and digest.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files are; it is created if it does not exist.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self, key: str, moment: Moment) -> bytes | None:
+        """Return the state with this digest, None if it is missing.
+
+        The coordinator has acknowledged a state of an earlier round, so older ones are deleted.
+        """
+        found = [(version, file) for version, file in self._files() if file.name.endswith(f"-{key}")]
+        if not found:
+            return None
+        version, file = max(found)
+        if version < (moment.episode, moment.round):
+            self._delete_before(moment, keep=key)
+        return file.read_bytes()
+
+    def start_over(self, moment: Moment) -> None:
+        """Delete the states of earlier rounds: the coordinator knows no state, so it acknowledged none of them."""
+        self._delete_before(moment, keep="")
+
+    def save(self, state: bytes, moment: Moment) -> str:
+        """Write a state to disk, durably, and return its digest."""
+        key = digest(state)
+        file = self.folder / f"{moment.episode}-{moment.round}-{key}"
+        draft = file.with_suffix(".part")
+        with draft.open("wb") as opened:
+            opened.write(state)
+            opened.flush()
+            os.fsync(opened.fileno())
+        draft.replace(file)
+        return key
+
+    def _files(self) -> list[tuple[Version, Path]]:
+        """Return the complete files with their versions."""
+        found = []
+        for file in self.folder.iterdir():
+            episode, _, rest = file.name.partition("-")
+            round, _, key = rest.partition("-")
+            if key and not file.suffix:
+                found.append(((int(episode), int(round)), file))
+        return found
+
+    def _delete_before(self, moment: Moment, keep: str) -> None:
+        for version, file in self._files():
+            if version < (moment.episode, moment.round) and not (keep and file.name.endswith(f"-{keep}")):
+                file.unlink(missing_ok=True)

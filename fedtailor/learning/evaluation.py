@@ -1,0 +1,65 @@
+"""Evaluation: losses and correct predictions."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedtailor.learning.features import CHUNK
+from fedtailor.learning.objectives import Loss, hits, losses
+from fedtailor.models import Network
+from fedtailor.models.evaluating import evaluating
+
+
+@dataclass(frozen=True)
+class Score:
+    """The counts of an evaluation.
+
+    Attributes
+    ----------
+    correct : int
+        Samples classified correctly; 0 in a regression.
+    loss : float
+        The sum of the losses of all samples.
+    samples : int
+        The number of samples.
+    """
+
+    correct: int
+    loss: float
+    samples: int
+
+
+def evaluate(network: Network, x: Tensor, y: Tensor, loss: Loss) -> Score:
+    """Count the correct predictions and sum the losses. The network stays as it is.
+
+    Parameters
+    ----------
+    network
+        The network to evaluate.
+    x, y
+        Inputs and targets.
+    loss
+        The kind of loss, as in ``training.loss``.
+
+    Examples
+    --------
+    >>> score = evaluate(network, x, y, "cross-entropy")
+    >>> score.correct / score.samples, score.loss / score.samples
+    """
+    if len(x) == 0:
+        return Score(0, 0.0, 0)
+    lost, right = outcomes(network, x, y, loss)
+    return Score(int(right.sum()), float(lost.double().sum()), len(x))
+
+
+def outcomes(network: Network, x: Tensor, y: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    """Every sample's loss and whether it is classified correctly.  # (samples,), (samples,)"""
+    module = network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    lost, right = [], []
+    with evaluating(module), torch.inference_mode():
+        for inputs, targets in zip(torch.split(x, CHUNK), torch.split(y, CHUNK), strict=True):
+            outputs = module(inputs)
+            lost.append(losses(loss, outputs, targets))
+            right.append(hits(loss, outputs, targets))
+    return torch.cat(lost), torch.cat(right)

@@ -1,0 +1,234 @@
+"""What BWA, its two halves and BO-BWA have in common: a round in which batch size and weights are decided."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from fedtailor.agents import Integer, Simplex
+from fedtailor.agents.actions import Kind
+from fedtailor.messages.payload import Payload
+from fedtailor.methods.base import AgentMethod
+from fedtailor.parties import (
+    AgentTables,
+    Ask,
+    Client,
+    Decide,
+    Decided,
+    Decider,
+    Decision,
+    Feature,
+    Replies,
+    Reward,
+    Server,
+    State,
+    Steps,
+)
+from fedtailor.weights import delta, learned, mean, norm, select
+
+ADJUSTMENT = "adjustment"  # the name of the decision
+FEATURES = (
+    Feature("loss of the client", scale="log1p"),
+    Feature("accuracy of the client"),
+    Feature("divergence of the client", scale="log1p"),
+    Feature("loss of the server", scale="log1p"),
+    Feature("accuracy of the server"),
+    Feature("divergence of the server", scale="log1p"),
+)
+SPREAD = 0.1  # of the weights' logits, and their step: more of it harms the model and hides what the batch size does
+
+
+@dataclass
+class Progress(State):
+    """What the server knows of this episode."""
+
+    scores: list[float] | None = None  # loss, accuracy and divergence of the global model
+    best: float = 0.0  # its highest accuracy
+    clipped: dict[int, int] = field(default_factory=dict)  # rounds in which a client had less data than a batch
+
+
+class Adjusted(AgentMethod):
+    """FedAvg whose batch size and aggregation weights are decided anew in every round; subclasses say by whom.
+
+    The numbers in comments are those of the lines of BWA's Algorithm 1.
+    """
+
+    needs_validation: ClassVar = True
+
+    controls: Literal["both", "batch", "weights"] = Field(
+        "both", description="what is decided; the other is FedAvg's: weights by data size, the run's batch size"
+    )
+    smallest: int = Field(1, ge=1, description="smallest batch size that may be chosen")
+    largest: int = Field(64, ge=1, le=1_000_000, description="largest batch size that may be chosen")
+    threshold: float = Field(
+        0.0, ge=0, le=1, description="a client whose weight is below it uploads no model; 0: every client does"
+    )
+    alpha: float = Field(64.0, gt=1, description="base of the objective: the sum of alpha^accuracy over rounds (eq. 7)")
+    agents: AgentTables
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Adjusted":
+        if self.smallest > self.largest:
+            raise ValueError("the smallest batch size is larger than the largest")
+        return self
+
+    def inert(self) -> str | None:
+        if self.policy is None and self.agents.of(ADJUSTMENT).learn != "always":
+            return "without a policy it only explores, since it learns at the end of an episode: 'fedtailor pretrain'"
+        return None
+
+    def rehearsal(self) -> "Adjusted":
+        """Learning starts from the policy, if there is one."""
+        return self.model_copy(update={"agents": self.agents.changed(learn="always")})
+
+    # On the server
+
+    def decisions(self, server: Server) -> Sequence[Decision]:
+        usual = server.training.batch_size
+        kinds: dict[str, Kind] = {
+            "batch": Integer(self.smallest, self.largest, usual),
+            "weights": Simplex(deviation=SPREAD, unit=SPREAD),
+        }
+        return [
+            Decision(
+                ADJUSTMENT,
+                FEATURES,
+                {name: kind for name, kind in kinds.items() if self.controls in ("both", name)},
+                self.agents.of(ADJUSTMENT),
+                slots=server.largest_cohort,
+                deciders=self._deciders(),
+                whole_federation=True,
+                streams=("agent", "exploration", "learning"),
+            )
+        ]
+
+    def start_server(self, server: Server) -> None:
+        server.state["progress"] = Progress()
+
+    def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
+        yield from self._ask_for_scores(server, cohort)  # 5
+        present = [k for k in cohort if _is_fresh(server, k)]
+        if not present:
+            return {}
+        # the final pass prepares more clients than a round has
+        s_t = {k: _features(server, k) for k in present[: server.largest_cohort]}
+        decision = yield Decide(ADJUSTMENT, s_t)  # 7
+        batch, weights = self._adjusted(server, decision)
+        told = {} if batch is None else {"batch": batch}
+        with_model = Payload({"model": server.weights}, config=told)  # 9
+        scores_only = Payload({"model": server.weights}, config={**told, "upload": False})
+        left_out = self._left_out(weights)
+        return {k: scores_only if k in left_out else with_model for k in present}
+
+    def finish(self, server: Server, replies: Replies) -> Steps:
+        """Aggregate, score the new model, reward the decision; the value is the reward, None without scores."""
+        decision, before = server.decisions[ADJUSTMENT, None], server.weights
+        batch, weights = self._adjusted(server, decision)
+        progress: Progress = server.state["progress"]
+        progress.clipped |= {k: progress.clipped.get(k, 0) + 1 for k in replies if server.sizes[k] < (batch or 0)}
+        models = {k: reply["model"] for k, reply in replies.items() if "model" in reply.groups}
+        shares = [weights[k] for k in models]
+        if sum(shares) > 0:
+            server.weights = mean(list(models.values()), shares)  # 11, eq. 4; the shares are divided by their sum
+        # Asked now and not with the next download, which would be free: a decision is stored with its reward, and the
+        # next state needs the new model's scores before anything is sent.
+        judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
+        _, accuracy_before, _ = _pooled(server.memory.peek(k) for k in judged)
+        for k, reply in judged.items():  # 12
+            local = {name: replies[k].number(name) for name in ("loss", "accuracy", "divergence")}
+            server.memory[k].update(_counts(reply), round=server.round, **local)
+        loss, accuracy, samples = _pooled(server.memory.peek(k) for k in judged)
+        if not samples:
+            return None
+        moved = norm(delta(learned(server.weights, server.network.statistics), before))  # eq. 5
+        progress.scores = [loss, accuracy, moved]
+        highest = max(progress.best, accuracy_before)
+        progress.best = max(highest, accuracy)
+        reward = self._reward(accuracy_before, accuracy, highest, server.round, samples)  # 13
+        yield Reward(decision, reward, objective=self._objective(accuracy))  # 14
+        return reward
+
+    def _ask_for_scores(self, server: Server, cohort: Sequence[int]) -> Steps:
+        """Ask clients without scores of the round before (round 1, newcomers, drop-outs) to score the present model.
+
+        That is the first state: divergence 0. A client that does not answer has no slot and gets no model.
+        """
+        asked = [k for k in cohort if not _is_fresh(server, k)]
+        if not asked:
+            return
+        judged: Replies = yield Ask("judge", dict.fromkeys(asked, Payload({"model": server.weights})))
+        for k, reply in judged.items():
+            row = _counts(reply)
+            loss, accuracy, _ = _pooled([row])
+            server.memory[k].update(row, round=server.round - 1, loss=loss, accuracy=accuracy, divergence=0.0)
+        progress: Progress = server.state["progress"]
+        if progress.scores is None and judged:
+            loss, accuracy, _ = _pooled(server.memory.peek(k) for k in judged)
+            progress.scores = [loss, accuracy, 0.0]
+
+    def _adjusted(self, server: Server, decision: Decided) -> tuple[int | None, dict[int, float]]:
+        """The batch size b^t, None for the run's own, and the weights lambda_k^t, which need not sum to one."""
+        batch = None if self.controls == "weights" else max(1, round(decision["batch"]))
+        by_size = {int(k): float(server.sizes[int(k)]) for k in decision.keys}
+        return batch, by_size if self.controls == "batch" else decision["weights"]
+
+    def _left_out(self, weights: Mapping[int, float]) -> set[int]:
+        """The clients below the threshold; never all: the heaviest client uploads."""
+        least = self.threshold * sum(weights.values())
+        return {k for k, weight in weights.items() if weight < least} - {max(weights, key=weights.__getitem__)}
+
+    def _objective(self, accuracy: float) -> float:
+        """A term of the objective P0 (eq. 7), divided by its largest value alpha."""
+        return float(self.alpha ** (accuracy - 1))
+
+    def _reward(self, before: float, after: float, highest: float, round: int, samples: int) -> float:
+        return self._objective(after)
+
+    def _deciders(self) -> Mapping[str, Decider | None]:
+        """What can decide in an agent's place."""
+        return {}
+
+    # On a client
+
+    def fit(self, client: Client) -> None:
+        batch = client.payload.config.get("batch")
+        client.train(batch_size=None if batch is None else max(1, min(batch, client.samples)))  # 10, eq. 2 and 3
+
+    def upload(self, client: Client) -> Payload:
+        """The scores of the trained model and, unless it is below the threshold, the model."""
+        trained = client.weights()
+        score = client.evaluate("val")
+        samples = max(score.samples, 1)
+        moved = norm(delta(learned(trained, client.network.statistics), client.received))  # eq. 5
+        model = {"model": select(trained, client.shared)} if client.payload.config.get("upload", True) else {}
+        return Payload(model, {"loss": score.loss / samples, "accuracy": score.correct / samples, "divergence": moved})
+
+    def judge(self, client: Client, payload: Payload) -> Payload:
+        """How the global model does on the client's validation data: sums, to be pooled."""
+        client.load(payload["model"])
+        score = client.evaluate("val")
+        return Payload(numbers={"summed": score.loss, "correct": score.correct, "samples": score.samples})
+
+
+def _is_fresh(server: Server, client: int) -> bool:
+    """Whether a client's scores are of the round before this one."""
+    return bool(server.memory.peek(client).get("round") == server.round - 1)
+
+
+def _features(server: Server, client: int) -> list[float]:
+    """The numbers of a client, then those of the server."""
+    row, progress = server.memory.peek(client), server.state["progress"]
+    return [row["loss"], row["accuracy"], row["divergence"], *progress.scores]
+
+
+def _counts(reply: Payload) -> dict[str, float]:
+    return {name: reply.number(name) for name in ("summed", "correct", "samples")}
+
+
+def _pooled(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float, int]:
+    """Mean loss and accuracy over the validation samples of all rows, and their number."""
+    known = list(rows)
+    samples = sum(row["samples"] for row in known)
+    loss, correct = (sum(row[name] for row in known) for name in ("summed", "correct"))
+    return loss / max(samples, 1), correct / max(samples, 1), int(samples)

@@ -1,0 +1,163 @@
+"""Put a run together: its job, networks, clock and server, all from the settings.
+
+The round loop, the check of a policy, the export of models and the table of devices all use what is built here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedtailor.devices import VirtualClock, virtual_clock
+from fedtailor.engines import Job, family_network, shared_and_kept
+from fedtailor.errors import UserError
+from fedtailor.learning.tensors import inputs_of
+from fedtailor.methods import (
+    AgentMethod,
+    Memory,
+    Method,
+    Moment,
+    Policy,
+    Server,
+    check_policy,
+    find,
+    read_policy,
+    shape,
+    spec,
+    start,
+)
+from fedtailor.models import Network, build, count_flops
+from fedtailor.runs.cohort import largest_cohort
+from fedtailor.runs.resources import Resources
+from fedtailor.runs.settings import Experiment
+from fedtailor.weights import nbytes, select
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What a run is made of in one episode. Nothing here changes while it runs, but for the server."""
+
+    experiment: Experiment
+    job: Job
+    moment: Moment  # where the run starts or resumes
+    network: Network  # with its initial weights
+    shared: frozenset[str]  # names of the tensors that travel
+    kept: frozenset[str]  # names of the tensors that stay with a client
+    family: Mapping[str, Network]  # the method's other networks, by name
+    clock: VirtualClock | None  # None without devices
+
+    @property
+    def method(self) -> Method:
+        return self.job.method
+
+    @property
+    def clients(self) -> int:
+        return self.job.federation.clients
+
+    def server(self, memory: Memory | None = None, keeps_best: bool = False) -> Server:
+        """The server before the first round; ``memory`` reads the rows that a run has stored.
+
+        ``keeps_best`` is for pre-training that leaves its best policy.
+        """
+        server = Server(
+            self.network,
+            tuple(int(size) for size in self.job.federation.train.sizes),
+            self.job.training,
+            self.moment,
+            self.shared,
+            Memory(lambda _client: None, set()) if memory is None else memory,
+            largest_cohort=largest_cohort(self.experiment, self.clients),
+            clock=self.clock,
+            family=self.family,
+        )
+        start(self.method, server, keeps_best)
+        return server
+
+
+def assemble(experiment: Experiment, job: Job, moment: Moment | None = None) -> Assembly:
+    """Build everything that a run needs, for the episode of ``moment``: the first one without a moment."""
+    torch.set_num_threads(1)  # one thread everywhere: the order of sums depends on their number
+    moment = moment or Moment(job.seed)
+    seed = moment.network_seed
+    network = build(job.model, inputs_of(job.federation.samples), seed)
+    shared, kept = shared_and_kept(job, network)
+    family = {name: family_network(job, name, seed) for name in job.method.family(job.model)}
+    return Assembly(experiment, job, moment, network, shared, kept, family, _clock(experiment, job))
+
+
+def job_of(settings: Experiment, resources: Resources) -> Job:
+    """Check everything that a run needs, before anything is written, and build its job."""
+    if settings.engine.kind != "inline":
+        _check_importable(settings.method)
+    federation = resources.federation(settings)
+    for model in (settings.model, *settings.method.family(settings.model).values()):
+        build(model, inputs_of(federation.samples), settings.seed)
+    job = Job(
+        settings.method,
+        settings.model,
+        settings.training,
+        settings.seed,
+        federation,
+        settings.engine.device,
+        counts_work=settings.devices is not None,
+    )
+    _clock(settings, job)
+    return job
+
+
+def policy_of(settings: Experiment, job: Job) -> Policy | None:
+    """The policy that the method's agent starts with, if one is set; raises a `UserError` if it does not fit."""
+    method = settings.method
+    if not isinstance(method, AgentMethod):
+        return None
+    server = assemble(settings, job).server()  # also without a policy: fails here if a decider is unknown
+    if method.policy is None:
+        return None
+    policy = read_policy(method.policy)
+    check_policy(policy, method.policy, spec(method.rehearses or method), shape(method, server))
+    return policy
+
+
+def devices_digest(settings: Experiment, job: Job) -> str | None:
+    """A digest of the clients' devices, which files may describe; None without devices."""
+    clock = _clock(settings, job)
+    return None if clock is None else clock.digest()
+
+
+def describe_devices(settings: Experiment, resources: Resources) -> dict[str, Any]:
+    """The clients' devices, and the time that the experiment's network and method take on them."""
+    if settings.devices is None:
+        raise UserError("this experiment has no devices: add a table [devices], or --set devices.profiles=uniform")
+    made = assemble(settings, job_of(settings, resources))
+    assert made.clock is not None
+    flops = count_flops(made.network, inputs_of(made.job.federation.samples))
+    traffic = nbytes(select(made.network.weights(), made.shared))
+    rows = made.clock.table(flops, traffic, traffic)
+    seconds = [row["epoch_seconds"] for row in rows if row["epoch_seconds"]]
+    return {
+        "model": settings.model.name,
+        "flops": flops,
+        "bytes_down": traffic,
+        "bytes_up": traffic,
+        "spread": max(seconds) / min(seconds) if seconds else 1.0,
+        "devices": rows,
+    }
+
+
+def _clock(experiment: Experiment, job: Job) -> VirtualClock | None:
+    if experiment.devices is None:
+        return None
+    return virtual_clock(experiment.devices, job.federation.train.sizes.tolist(), job.seed)
+
+
+def _check_importable(method: Method) -> None:
+    """Raise a `UserError` if another process could not import the method."""
+    name = spec(method)
+    module, _, attribute = name.partition(":")
+    if module == "__main__" or "<locals>" in attribute:
+        raise UserError(
+            f"{attribute} is defined where worker processes cannot import it: put it into a file of its own "
+            f"(mine.py, then method.name = 'mine:{attribute.rpartition('.')[2]}') or set engine.kind = 'inline'"
+        )
+    find(name)

@@ -1,0 +1,65 @@
+"""Who takes part in a round: which clients are available, which are chosen, and which do not answer."""
+
+from collections.abc import Iterable, Sequence
+
+from fedtailor.devices import VirtualClock
+from fedtailor.methods import Moment
+from fedtailor.runs.settings import Experiment
+from fedtailor.seeding import numpy_stream
+
+DROPPED = "dropped out"
+BROKEN = "its device failed"
+
+
+def choose_cohort(
+    experiment: Experiment, clients: int, moment: Moment, available: Sequence[int] | None = None
+) -> list[int]:
+    """The clients of a round, by id; a smaller cohort if too few clients are available."""
+    settings = experiment.participation
+    stream = numpy_stream(moment.seed, moment.episode, moment.round, "cohort")
+    if settings.clients is not None:
+        size = min(settings.clients, clients)
+    else:
+        ratio = settings.ratio
+        if isinstance(ratio, tuple):
+            ratio = ratio[0] + (ratio[1] - ratio[0]) * stream.random_sample()
+        size = max(1, round(ratio * clients))
+    order = stream.permutation(clients).tolist()
+    if available is not None:
+        there = set(available)
+        order = [client for client in order if client in there]
+    return sorted(order[:size])
+
+
+def largest_cohort(experiment: Experiment, clients: int) -> int:
+    """The largest number of clients that a round can have."""
+    settings = experiment.participation
+    if settings.clients is not None:
+        return min(settings.clients, clients)
+    highest = settings.ratio[1] if isinstance(settings.ratio, tuple) else settings.ratio
+    return max(1, round(highest * clients))
+
+
+def drop_outs(experiment: Experiment, cohort: Iterable[int], moment: Moment) -> list[int]:
+    """The clients of a cohort that the settings let drop out."""
+    rate, absent = experiment.participation.dropout, experiment.participation.absent_in(moment.round)
+    found = [client for client in cohort if client in absent]
+    if not rate:
+        return found
+    return found + [
+        client
+        for client in cohort
+        if client not in absent
+        and numpy_stream(moment.seed, moment.episode, moment.round, client, "dropout").random_sample() < rate
+    ]
+
+
+def unanswered(
+    experiment: Experiment, cohort: Iterable[int], moment: Moment, clock: VirtualClock | None
+) -> dict[int, str]:
+    """The clients of a cohort that will not answer, each with the reason."""
+    reasons = dict.fromkeys(drop_outs(experiment, cohort, moment), DROPPED)
+    if clock is not None:
+        now = clock.at(moment)
+        reasons |= {client: BROKEN for client in cohort if now.fails(client)}
+    return reasons

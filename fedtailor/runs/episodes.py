@@ -1,0 +1,105 @@
+"""Run the episodes of a run, from where its folder stands to the end or to a round boundary."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedtailor.engines import Job
+from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
+from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.environment import differences
+from fedtailor.runs.loop import RoundLoop
+from fedtailor.runs.reading import Run
+from fedtailor.runs.resources import Resources
+from fedtailor.runs.settings import Experiment
+from fedtailor.runs.store import Store
+
+
+class Interrupted(Exception):
+    """The user ended a run; it is at a round boundary."""
+
+    def __init__(self, folder: Path):
+        super().__init__(f"stopped at a round boundary; resume with: fedtailor resume {folder}")
+        self.folder = folder
+
+
+def run_episodes(
+    folder: Path,
+    settings: Experiment,
+    job: Job,
+    resources: Resources,
+    callbacks: Callback,
+    deciders: Mapping[str, Decider] | None,
+    policy: Policy | None,
+) -> Run:
+    """Run what is left of a run; raises `Interrupted` if the user ends it. Pre-training writes its policy."""
+    with Store(folder, write=True) as store:
+        pretrained = store.meta("episodes")  # None for a run that is no pre-training
+        episodes: int = pretrained or 1
+        if changed := differences(store.meta("environment")):
+            callbacks.warning(f"this run began with {changed}: its last digits may differ from here on")
+        engine = resources.engine_for(settings)
+        with _stop_at_boundary() as stop:
+            engine.start(job)
+            loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
+            _warn(settings, loop, engine.remote, callbacks)
+            done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
+            callbacks.begin(settings.name, settings.rounds * episodes, done)
+            try:
+                while complete := loop.run(stop):
+                    if loop.server.moment.episode + 1 >= episodes:
+                        break
+                    loop = RoundLoop(settings, job, engine, store, callbacks, deciders, episodes=episodes)
+            finally:
+                callbacks.end()
+        if not complete:
+            raise Interrupted(folder)
+        if pretrained is not None:
+            method, server = settings.method, loop.server
+            assert isinstance(method, AgentMethod)
+            scenario = {
+                "environment": store.meta("environment"),
+                "experiment": settings.as_dict(),
+                "episodes": pretrained,
+            }
+            of, agents, parts = spec(method.rehearses or method), server.decisions.policy(), method.learned(server)
+            Policy(of, agents, parts, shape(method, server), scenario).write(folder)
+        with store.transaction():
+            store.set_meta("finished", True)
+    return Run(folder)
+
+
+def _warn(settings: Experiment, loop: RoundLoop, remote: bool, callbacks: Callback) -> None:
+    """Tell what makes the method inert or breaks what it rests on."""
+    method = settings.method
+    timeless = method.uses_clock and settings.devices is None and not remote
+    for warning in (
+        method.inert(),
+        method.misfit(settings.training, loop.server.network),
+        "there is no table [devices]: all devices are taken to be equal" if timeless else None,
+    ):
+        if warning:
+            callbacks.warning(f"{method.name}: {warning}")
+
+
+@contextmanager
+def _stop_at_boundary() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks for an end at the next round boundary, the second ends at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(_signal: int, _frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,164 @@
+"""What is evaluated: received, held and global models on the way, and the final pass at the end."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedtailor.errors import UserError
+from fedtailor.learning import Score
+from fedtailor.messages.trees import pack
+from fedtailor.methods import Moment, Payload, Server
+from fedtailor.runs.assembly import Assembly
+from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.ledger import Ledger, Round
+from fedtailor.runs.measures import Measures, measures
+from fedtailor.runs.phases import Phases
+from fedtailor.runs.scoring import Scorer
+from fedtailor.runs.tasks import Packed, Tasks
+
+FINAL_TOGETHER = 64  # clients of the final pass in one transaction
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a round's models are scored."""
+
+    measure: Mapping[int, tuple[str, ...]]  # by client of the cohort: the models that its training task scores
+    alike: Mapping[bytes, list[int]] = field(default_factory=dict)  # received weights to the clients that share them
+    alone: Sequence[tuple[int, Payload]] = ()  # clients outside the cohort that are scored one by one
+
+
+class Evaluator:
+    """Evaluates the models of a run. Nothing that it does changes a training."""
+
+    def __init__(
+        self, made: Assembly, server: Server, tasks: Tasks, phases: Phases, ledger: Ledger, callbacks: Callback
+    ):
+        self.made, self.server, self.tasks, self.phases = made, server, tasks, phases
+        self.ledger, self.callbacks = ledger, callbacks
+        self.settings, self.method = made.experiment.evaluation, made.method
+        self.held: dict[int, Score] = ledger.store.latest_scores("held", made.moment.episode)
+        sizes = made.job.federation.test.sizes
+        self.scorer = Scorer(tasks, sizes, made.moment, made.family, self.settings.together)
+
+    def due(self, round: int) -> bool:
+        """Whether this round is evaluated."""
+        every = self.settings.every
+        return every > 0 and (round % every == 0 or round == self.made.experiment.rounds)
+
+    def plan(self, payloads: Mapping[int, Payload]) -> Plan:
+        """How this round's models are scored; held models are scored in every round, since they are remembered."""
+        measured = set(self.settings.models) - {"global"} if self.settings.every else set()
+        if not self.due(self.server.round) or "received" not in measured:
+            return Plan(dict.fromkeys(payloads, tuple(sorted(measured - {"received"}))))
+        alike, alone = self._plan_received(payloads)
+        together = {client for clients in alike.values() for client in clients}
+        measure = {
+            client: tuple(sorted(measured - {"received"} if client in together else measured)) for client in payloads
+        }
+        return Plan(measure, alike, alone)
+
+    def score_received(self, plan: Plan, work: Round) -> None:
+        """Score the received models that several clients share."""
+        for weights, clients in plan.alike.items():
+            work.scores.setdefault("received", {}).update(self.scorer.scores(weights, clients))
+
+    def score_server(self, work: Round) -> None:
+        """Score the models of the server, and remember the clients' held scores."""
+        self.held.update(work.scores.get("held", {}))
+        if self.due(self.server.round) and "global" in self.settings.models:
+            work.scores.update(self.scorer.models(self.method.models(self.server)))
+
+    def metrics(self, work: Round) -> dict[str, Measures]:
+        """The measures of a round, by model; none if the round is not evaluated."""
+        round = work.moment.round
+        if not self.due(round):
+            return {}
+        found = {model: measures(scores, round) for model, scores in work.scores.items() if model != "held"}
+        if "held" in self.settings.models:
+            never = {c: s for c, s in work.scores.get("received", {}).items() if c not in self.held}
+            found["held"] = measures({**self.held, **never}, round, untrained=self.made.clients - len(self.held))
+        return found
+
+    def final_pass(self, stop: Callable[[], bool]) -> bool:
+        """Every client receives and trains once more. Stored in portions, so that it can be resumed.
+
+        False if ``stop`` asked to end before it is complete.
+        """
+        last, clients = self.made.experiment.rounds, range(self.made.clients)
+        moment = Moment(self.made.job.seed, self.server.moment.episode, last)
+        done, failed = self.ledger.final_scores()
+        missing = [client for client in clients if client not in done and client not in failed]
+        if not missing and self.ledger.has_final():
+            return True
+        server = self._preview_server(last + 1)
+        payloads, packed = self._payloads_for(clients, server), Packed()
+        for start in range(0, len(missing), FINAL_TOGETHER):
+            if stop():
+                return False
+            portion = missing[start : start + FINAL_TOGETHER]
+            failures: dict[int, str] = {}
+            tasks = [
+                self.tasks.later("final", client, payloads[client], packed, server.moment, greedy=True)
+                for client in portion
+                if client in payloads
+            ]
+            for result in self.tasks.execute(tasks):
+                if result.failure is not None:
+                    failures[result.client] = result.failure
+                else:
+                    done[result.client] = result.scores["final"]
+            self.callbacks.final_done(len(done), len(clients))
+            self.ledger.commit_final(moment, {client: done[client] for client in portion if client in done}, failures)
+        self.ledger.commit_final_metrics(moment, measures(done, last))
+        return True
+
+    def deployed(self, client: int) -> Payload:
+        """The model that a client would deploy now: it receives and trains once more.
+
+        The config has the name of its network in the method's family, empty for the run's own network.
+        """
+        server = self._preview_server(self.made.experiment.rounds + 1)
+        # for all clients, as the final pass does: what one client gets may depend on the others
+        payload = self._payloads_for(range(self.made.clients), server)[client]
+        task = self.tasks.later("final", client, payload, Packed(), server.moment, greedy=True, want_model=True)
+        (result,) = self.tasks.execute([task])
+        if result.failure is not None or result.reply is None:
+            raise UserError(f"client {client} has no model to export: {result.failure}")
+        return Payload.unpack(result.reply)
+
+    def _plan_received(
+        self, payloads: Mapping[int, Payload]
+    ) -> tuple[dict[bytes, list[int]], list[tuple[int, Payload]]]:
+        """The clients that receive the same model, by its weights, and the others that are outside the cohort."""
+        everyone = dict(payloads)
+        others = [client for client in range(self.made.clients) if client not in payloads]
+        if others and self.settings.clients == "all":
+            server = self.server if self.method.pure_prepare else self._preview_server(self.server.round)
+            everyone |= self._payloads_for(others, server)
+        alike: dict[bytes, list[int]] = {}
+        alone: list[tuple[int, Payload]] = []
+        whole: dict[int, bytes] = {}
+        for client, payload in sorted(everyone.items()):
+            if self._receives_the_payload(client):
+                if id(payload) not in whole:
+                    whole[id(payload)] = pack({**self.server.initial, **payload["model"]})
+                alike.setdefault(whole[id(payload)], []).append(client)
+            elif client not in payloads:
+                alone.append((client, payload))
+        return alike, alone
+
+    def _receives_the_payload(self, client: int) -> bool:
+        """Whether the client's received model depends on the payload alone."""
+        private = bool(self.made.kept) and client in self.ledger.stateful
+        return self.method.received_from_payload and not private
+
+    def _payloads_for(self, clients: Sequence[int], server: Server) -> dict[int, Payload]:
+        """What these clients would receive now."""
+        prepared = self.method.prepare(server, clients)
+        return dict(self.phases.drive(prepared, server, Round(server.moment), preview=True))
+
+    def _preview_server(self, round: int) -> Server:
+        """A copy of the server whose changes have no consequences."""
+        server = self.server.preview(self.method.start_server)
+        server.at(round=round)
+        return server

@@ -1,0 +1,229 @@
+"""What a round gathers, and the one transaction that stores it."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedtailor.devices import RoundTimes
+from fedtailor.engines import Result
+from fedtailor.learning import Score
+from fedtailor.messages.trees import pack, unpack
+from fedtailor.methods import AgentMethod, Decisions, Memory, Moment, Policy, Server
+from fedtailor.runs.assembly import Assembly
+from fedtailor.runs.callbacks import RoundClock, RoundReport
+from fedtailor.runs.measures import Measures
+from fedtailor.runs.store import Store
+from fedtailor.runs.tasks import Spool
+
+
+@dataclass
+class Round:
+    """What a round gathers until it is stored."""
+
+    moment: Moment
+    states: Spool = field(default_factory=Spool)  # new states of the clients whose work is accepted
+    failed: dict[int, str] = field(default_factory=dict)
+    trained: set[int] = field(default_factory=set)  # clients whose training is accepted, whatever fails later
+    details: str = ""  # the first traceback
+    tasks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    scores: dict[str, dict[int, Score]] = field(default_factory=dict)  # by model and client
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    late_rewards: list[tuple[float, int, int, str, int | None]] = field(default_factory=list)
+    times: RoundTimes | None = None  # None without a clock
+
+    def fail(self, client: int, reason: str) -> None:
+        """Leave a client out. Unless its training was accepted, it is as it was before the round."""
+        self.failed[client] = reason
+        if client not in self.trained:
+            self.states.pop(client, None)
+
+    def sent(self, client: int, nbytes: int) -> None:
+        """Count what a client receives."""
+        self._task(client)["bytes_down"] += nbytes
+
+    def answered(self, client: int, nbytes: int, result: Result) -> None:
+        """Count what a client sends, and its training."""
+        row = self._task(client)
+        row["bytes_up"] += nbytes
+        samples = row["samples"] + result.trace.samples
+        if samples:
+            row["loss"] = (row["loss"] * row["samples"] + result.trace.loss * result.trace.samples) / samples
+        row["steps"] += result.trace.steps
+        row["samples"] = samples
+        row["seconds"] += result.seconds
+
+    def _task(self, client: int) -> dict[str, Any]:
+        counts = {"steps": 0, "samples": 0, "loss": 0.0, "bytes_down": 0, "bytes_up": 0, "seconds": 0.0}
+        return self.tasks.setdefault(client, {**place(self.moment), "client": client, **counts})
+
+
+class Ledger:
+    """Reads where a run stands, and stores its rounds: each in one transaction."""
+
+    def __init__(self, store: Store, seed: int, rounds: int, episodes: int = 1):
+        self.store, self.rounds, self.episodes = store, rounds, episodes
+        self.moment = self._next(seed)
+        # The first round of a later episode: of the state that is stored, only what the method carries over counts.
+        self._afresh = self.moment.round == 1 and self.moment.episode > 0
+        self.stateful = self._stored("client")  # clients that have a stored state
+
+    def server(self, made: Assembly, policy: Policy | None = None) -> Server:
+        """The server as stored; before the first round, with what is carried over or with a policy."""
+        known = self._stored("memory")
+        memory = Memory(lambda client: self.store.state("memory", client), known)
+        pretrains = self.store.meta("episodes") is not None
+        server = made.server(memory, keeps_best=pretrains and made.experiment.pretrain.keep == "best")
+        stored = {key: self.store.state("server", key) for key in self.store.state_keys("server")}
+        kept = {key: unpack(data)["value"] for key, data in stored.items() if data is not None}
+        if self._afresh:
+            assert isinstance(made.method, AgentMethod)
+            server.adopt({key: kept[key] for key in made.method.carries})
+        elif kept:
+            server.restore(kept)
+        elif policy is not None:
+            server.adopt(policy.parts)
+            server.decisions.adopt(policy.agents)
+        if kept:
+            self._load_decisions(server.decisions)
+        return server
+
+    def round_end(self) -> float:
+        """When the latest round of this episode ended on the clock."""
+        rows = self.store.rows(
+            "SELECT begin, seconds FROM clock WHERE episode = ? ORDER BY round DESC LIMIT 1", [self.moment.episode]
+        )
+        return float(rows[0]["begin"] + rows[0]["seconds"]) if rows else 0.0
+
+    def commit(
+        self, server: Server, cohort: Sequence[int], work: Round, metrics: Mapping[str, Measures], begin: float
+    ) -> RoundReport:
+        """Store a round that began at ``begin`` (as ``time.perf_counter`` tells it)."""
+        here = place(work.moment)
+        down = sum(task["bytes_down"] for task in work.tasks.values())
+        up = sum(task["bytes_up"] for task in work.tasks.values())
+        with self.store.transaction():
+            if self._afresh:
+                self.store.forget("client", "memory")
+            self._store_states(server, work)
+            for model, scores in work.scores.items():
+                self._store_scores(work.moment, model, scores)
+            self._store_metrics(work.moment, metrics)
+            self.store.insert("tasks", [task for _, task in sorted(work.tasks.items())])
+            self._store_events(work.moment, "failed", work.failed)
+            self.store.insert("decisions", work.decisions)
+            self.store.reward(work.late_rewards)
+            clock = self._store_times(work)
+            seconds = time.perf_counter() - begin
+            row = {"cohort": json.dumps(list(cohort)), "bytes_down": down, "bytes_up": up, "seconds": seconds}
+            self.store.insert("rounds", [{**here, **row}])
+        self._afresh = False
+        server.memory.settle()
+        count, total = work.moment.episode * self.rounds + work.moment.round, self.episodes * self.rounds
+        rewards = _mean_rewards(work.decisions)
+        return RoundReport(count, total, tuple(cohort), dict(work.failed), down, up, seconds, metrics, rewards, clock)
+
+    def final_scores(self) -> tuple[dict[int, Score], set[int]]:
+        """What the final pass has stored so far: scores, and the clients that failed."""
+        done = self.store.scores("final", self.moment.episode, self.rounds)
+        return done, {row["client"] for row in self.store.rows("SELECT client FROM events WHERE kind = 'final'")}
+
+    def has_final(self) -> bool:
+        """Whether the final pass is complete."""
+        return bool(self.store.rows("SELECT 1 FROM metrics WHERE model = 'final'"))
+
+    def commit_final(self, moment: Moment, scores: Mapping[int, Score], failed: Mapping[int, str]) -> None:
+        """Store a portion of the final pass."""
+        with self.store.transaction():
+            self._store_scores(moment, "final", scores)
+            self._store_events(moment, "final", failed)
+
+    def commit_final_metrics(self, moment: Moment, metrics: Measures) -> None:
+        """Store the measures of the complete final pass."""
+        with self.store.transaction():
+            self._store_metrics(moment, {"final": metrics})
+
+    def _next(self, seed: int) -> Moment:
+        """The next round: of the latest episode, or the first round of a new episode."""
+        last = self.store.rows("SELECT episode, round FROM rounds ORDER BY episode DESC, round DESC LIMIT 1")
+        episode, round = (last[0]["episode"], last[0]["round"] + 1) if last else (0, 1)
+        if round > self.rounds and episode + 1 < self.episodes:
+            episode, round = episode + 1, 1
+        return Moment(seed, episode, round, self.rounds)
+
+    def _stored(self, scope: str) -> set[int]:
+        return set() if self._afresh else {int(key) for key in self.store.state_keys(scope)}
+
+    def _store_states(self, server: Server, work: Round) -> None:
+        for key, value in server.state.items():
+            self.store.set_state("server", key, pack({"value": value}))
+        for key in set(self.store.state_keys("server")) - set(server.state):
+            self.store.set_state("server", key, None)
+        self._store_decisions(server.decisions)
+        for client, row in sorted(server.memory.loaded.items()):
+            self.store.set_state("memory", client, pack(row) if row else None)
+        for client in sorted(work.states):
+            state = work.states[client]
+            self.store.set_state("client", client, state)
+            if state is not None:
+                self.stateful.add(client)
+
+    def _store_decisions(self, decisions: Decisions) -> None:
+        """Store what agents know; of their replays only what is new."""
+        rows = decisions.rows()
+        for key, value in rows.items():
+            self.store.set_state("decisions", key, pack({"value": value}))
+        for key in set(self.store.state_keys("decisions")) - set(rows):
+            self.store.set_state("decisions", key, None)
+        for name, replay in decisions.replays.items():
+            for index, transition in replay.take_changed().items():
+                self.store.set_state(f"replay {name}", index, pack(transition))
+
+    def _load_decisions(self, decisions: Decisions) -> None:
+        def read(scope: str) -> dict[str, Any]:
+            found = {key: self.store.state(scope, key) for key in self.store.state_keys(scope)}
+            return {key: unpack(data) for key, data in found.items() if data is not None}
+
+        rows = {key: tree["value"] for key, tree in read("decisions").items()}
+        replays = {
+            name: {int(index): transition for index, transition in read(f"replay {name}").items()}
+            for name in decisions.replays
+        }
+        decisions.load(rows, replays)
+
+    def _store_scores(self, moment: Moment, model: str, scores: Mapping[int, Score]) -> None:
+        rows = [{"client": client, **vars(score)} for client, score in sorted(scores.items())]
+        self.store.insert("scores", [{**place(moment), "model": model, **row} for row in rows])
+
+    def _store_metrics(self, moment: Moment, metrics: Mapping[str, Measures]) -> None:
+        rows = [{**place(moment), "model": model, **found.as_dict()} for model, found in metrics.items()]
+        self.store.insert("metrics", rows)
+
+    def _store_events(self, moment: Moment, kind: str, reasons: Mapping[int, str]) -> None:
+        rows = [{"client": client, "kind": kind, "detail": reason} for client, reason in sorted(reasons.items())]
+        self.store.insert("events", [{**place(moment), **row} for row in rows])
+
+    def _store_times(self, work: Round) -> RoundClock | None:
+        """Store what the round took on the clock; nothing without a clock."""
+        times, here = work.times, place(work.moment)
+        if times is None:
+            return None
+        trained = sorted(work.trained)
+        clock = RoundClock(times.begin, times.seconds, times.latency(trained), times.idle(trained))
+        self.store.insert("clock", [{**here, **vars(clock)}])
+        self.store.insert("times", [{**here, "client": c, **vars(taken)} for c, taken in times.clients.items()])
+        return clock
+
+
+def place(moment: Moment) -> dict[str, int]:
+    """The columns that say when a row was recorded."""
+    return {"episode": moment.episode, "round": moment.round}
+
+
+def _mean_rewards(decisions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    rewards: dict[str, list[float]] = {}
+    for decision in decisions:
+        if decision["reward"] is not None:
+            rewards.setdefault(decision["name"], []).append(decision["reward"])
+    return {name: sum(values) / len(values) for name, values in rewards.items()}

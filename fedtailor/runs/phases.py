@@ -1,0 +1,180 @@
+"""The phases of a round: drive a method's generators, hand tasks to clients, take in their results."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from fedtailor.devices import Phase
+from fedtailor.engines import Result, Task
+from fedtailor.messages.payload import Rejected, check
+from fedtailor.messages.trees import pack
+from fedtailor.methods import Ask, Decide, Decided, Decider, Duration, Payload, Replies, Reward, Server
+from fedtailor.runs.assembly import Assembly
+from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.cohort import DROPPED, unanswered
+from fedtailor.runs.ledger import Round, place
+from fedtailor.runs.tasks import Packed, Tasks
+
+
+class Phases:
+    """Runs what a method asks of its clients, and answers what its generators ask for."""
+
+    def __init__(self, made: Assembly, server: Server, tasks: Tasks, recorder: "Recorder"):
+        self.experiment, self.method, self.server, self.tasks = made.experiment, made.method, server, tasks
+        self.recorder = recorder
+        self.clock = made.clock
+        self._family_weights = {name: network.weights() for name, network in made.family.items()}
+        self._complete = _complete_groups(made)
+
+    def drive(self, steps: Any, server: Server, work: Round, preview: bool = False) -> Any:
+        """Answer what a method's generator asks for, until it returns. A preview records nothing."""
+        if not isinstance(steps, Generator):
+            return steps
+        answer: Any = None
+        while True:
+            try:
+                request = steps.send(answer)
+            except StopIteration as end:
+                return end.value
+            if isinstance(request, Ask):
+                answer = self._ask(request, server, work, preview)
+            elif isinstance(request, Decide | Reward):
+                answer = self.recorder.answer(request, server, work, preview)
+            else:
+                raise TypeError(f"{type(self.method).__name__} yielded {request!r}; yield Ask, Decide or Reward")
+
+    def fit(
+        self,
+        payloads: Mapping[int, Payload],
+        work: Round,
+        measure: Mapping[int, tuple[str, ...]],
+        previews: Sequence[tuple[int, Payload]] = (),
+    ) -> Replies:
+        """The cohort receives and trains; ``previews`` are received by others only to be scored.
+
+        ``measure`` names the models of each client that its task scores.
+        """
+        packed, moment = Packed(), self.server.moment
+        dropped = unanswered(self.experiment, payloads, moment, self.clock)
+        phase = Phase(self.server.clock, payloads, work.times)
+        tasks: list[Callable[[int], Task]] = []
+        for client in sorted(payloads, key=lambda c: (-self.server.sizes[c], c)):  # the longest first
+            payload = payloads[client]
+            work.sent(client, payload.nbytes)
+            if client in work.failed:
+                continue
+            if client in dropped:
+                work.fail(client, dropped[client])
+                if "received" in measure[client]:
+                    previews = [*previews, (client, payload)]
+                continue
+            more = {"measure": measure[client]}
+            tasks.append(self.tasks.later("fit", client, payload, packed, moment, work.states, **more))
+        fits = len(tasks)
+        for client, payload in previews:
+            tasks.append(self.tasks.later("preview", client, payload, packed, moment, greedy=True))
+        answers: dict[int, Payload] = {}
+        for result in self.tasks.execute(tasks):
+            for model, score in result.scores.items():
+                work.scores.setdefault(model, {})[result.client] = score
+            if result.index < fits and (reply := self._accept(result, work, phase, trained=True)) is not None:
+                answers[result.client] = reply
+        for client in work.failed:
+            work.scores.get("held", {}).pop(client, None)
+        work.trained = set(answers)
+        return Replies(answers, work.failed, phase.times)
+
+    def _ask(self, ask: Ask, server: Server, work: Round, preview: bool) -> Replies:
+        packed = Packed()
+        failed = {client: work.failed[client] for client in ask.payloads if client in work.failed}
+        phase = Phase(server.clock, ask.payloads, work.times)
+        tasks = []
+        absent = self.experiment.participation.absent_in(server.round)
+        for client, payload in sorted(ask.payloads.items()):
+            if client in absent and client not in failed and not preview:
+                work.fail(client, DROPPED)
+                failed[client] = DROPPED
+            if client not in failed:
+                work.sent(client, payload.nbytes)
+                more = {"question": ask.name, "greedy": server.greedy}
+                tasks.append(self.tasks.later("ask", client, payload, packed, server.moment, work.states, **more))
+        answers: dict[int, Payload] = {}
+        for result in self.tasks.execute(tasks):
+            if (reply := self._accept(result, work, phase)) is not None:
+                answers[result.client] = reply
+            else:
+                failed[result.client] = work.failed[result.client]
+        return Replies(answers, failed, phase.times)
+
+    def _accept(self, result: Result, work: Round, phase: Phase, trained: bool = False) -> Payload | None:
+        """The reply of a task that went well; a client that failed is as it was before the round."""
+        client = result.client
+        reason, reply = result.failure, None
+        if reason is None:
+            assert result.reply is not None
+            try:
+                reply = Payload.unpack(result.reply)
+                check(reply, self.server.initial, self._family_weights)
+                if trained:
+                    self._check_complete(reply)
+            except Rejected as refusal:
+                reason = str(refusal)
+        measured = Duration(result.seconds, result.transfer) if self.tasks.engine.remote else None
+        late = phase.answered(client, result.work, 0 if reply is None else reply.nbytes, measured)
+        reason = reason or late
+        if reason is not None or reply is None:
+            work.fail(client, reason or "no answer")
+            work.details = work.details or result.details
+            return None
+        work.states[client] = result.state
+        work.answered(client, reply.nbytes, result)
+        return reply
+
+    def _check_complete(self, reply: Payload) -> None:
+        """Refuse a model in which a tensor that travels is missing."""
+        for group, names in self._complete.items():
+            if group in reply.groups and not names <= reply[group].keys():
+                raise Rejected(f"the {group} lacks {min(names - reply[group].keys())}")
+
+
+class Recorder:
+    """Has decisions made and rewarded by ``server.decisions``, and records observation, action and reward."""
+
+    def __init__(self, deciders: Mapping[str, Decider], callbacks: Callback):
+        self.deciders, self.callbacks = deciders, callbacks
+
+    def answer(self, request: Decide | Reward, server: Server, work: Round, preview: bool) -> Decided | None:
+        """The decision that a `Decide` asks for; nothing for a `Reward`."""
+        if isinstance(request, Decide):
+            return self._decide(request, server, work, preview)
+        if not preview:
+            self._reward(request, server, work)
+        return None
+
+    def _decide(self, asked: Decide, server: Server, work: Round, preview: bool) -> Decided:
+        decided = server.decisions.decide(server, asked, self.deciders.get(asked.name))
+        if not preview:
+            question = decided.question
+            row: dict[str, Any] = {"observation": pack(question.observation), "mask": pack(question.mask)}
+            row |= {"action": pack(decided.action), "reward": None}
+            work.decisions.append({**place(server.moment), "name": question.name, "about": question.about, **row})
+        return decided
+
+    def _reward(self, reward: Reward, server: Server, work: Round) -> None:
+        decided, value = reward.decision, float(reward.value)
+        server.decisions.reward(server, decided, value, reward.objective)
+        if decided.round == server.round:
+            row = next(r for r in work.decisions if (r["name"], r["about"]) == (decided.name, decided.about))
+            row["reward"] = value
+        else:
+            work.late_rewards.append((value, server.moment.episode, decided.round, decided.name, decided.about))
+        self.callbacks.rewarded(decided.name, value)
+
+
+def _complete_groups(made: Assembly) -> dict[str, frozenset[str]]:
+    """The names of the tensors that each model in a reply must have."""
+    averaged = made.job.model.running_statistics == "averaged"
+    family = {
+        name: frozenset(network.names) - (frozenset() if averaged else network.statistics)
+        for name, network in made.family.items()
+    }
+    return {"model": made.shared, **family}

@@ -1,0 +1,55 @@
+"""What several runs share: loaded data and running workers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fedtailor.data import Federation, build
+from fedtailor.engines import Engine, open_engine
+from fedtailor.runs.settings import Experiment
+
+
+@dataclass
+class Resources:
+    """The data and the engine of one run or of several, one after the other. Close it to end the workers."""
+
+    given: Federation | None = None  # the caller's federation, in place of the one that the data settings describe
+    engine: Engine | None = None
+    _federation: tuple[Any, Federation] | None = None
+
+    def federation(self, settings: Experiment) -> Federation:
+        """The clients' data; loaded again only if the settings ask for other data."""
+        if self.given is not None:
+            return self.given
+        key = (settings.data, settings.partition_seed, settings.carves_validation)
+        if self._federation is None or self._federation[0] != key:
+            self._federation = (key, build(*key[:2], needs_validation=key[2]))
+        return self._federation[1]
+
+    def engine_for(self, settings: Experiment) -> Engine:
+        """The engine, opened at the first call; raises a `UserError` if it is unavailable."""
+        if self.engine is None:
+            self.engine = open_engine(settings.engine)
+        return self.engine
+
+    def close(self) -> None:
+        if self.engine is not None:
+            self.engine.close()
+        self.engine = None
+
+    def __enter__(self) -> "Resources":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def own_or_given(resources: Resources | None, federation: Federation | None) -> Iterator[Resources]:
+    """The caller's resources, which stay open, or resources for one run alone."""
+    if resources is not None:
+        yield resources
+        return
+    with Resources(federation) as resources:
+        yield resources

@@ -1,0 +1,178 @@
+"""What a run or a comparison comes to, as values with names."""
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedtailor.errors import UserError
+from fedtailor.runs.measures import Measures
+
+
+@dataclass(frozen=True)
+class ClockSummary:
+    """A run on the clients' clock."""
+
+    seconds: float  # of all rounds
+    latency: float | None  # straggling seconds of a round, on average
+    idle: float | None  # share of a round in which a client waits, on average
+    late: int  # answers that came too late
+    dropped: int  # clients that dropped out or whose device failed, over all rounds
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in a few numbers.
+
+    Attributes
+    ----------
+    metrics : mapping of str to Measures
+        The latest measures of every model: ``received``, ``held``, ``global``, ``final`` and the method's own.
+    bytes_down, bytes_up : int
+        What all clients received and sent.
+    seconds : float
+        Measured time of all rounds, without the final pass.
+    failed_tasks : int
+        How often a client was left out.
+    clock : ClockSummary or None
+        Time on the clients' devices; None without devices.
+    """
+
+    name: str
+    folder: str
+    method: Mapping[str, Any]  # its name and settings
+    seed: int
+    status: str  # finished, running or stopped
+    rounds: int  # of all episodes
+    rounds_done: int
+    clients: int
+    metrics: Mapping[str, Measures]
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+    failed_tasks: int
+    clock: ClockSummary | None = None
+
+    @property
+    def received(self) -> Measures:
+        """The measures of what clients receive, before they train."""
+        return self._measured("received")
+
+    @property
+    def held(self) -> Measures:
+        """The measures of what clients hold after their latest training."""
+        return self._measured("held")
+
+    @property
+    def final(self) -> Measures:
+        """The measures of the final pass, in which every client receives and trains once more."""
+        return self._measured("final")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as one JSON document; without a clock it has no key ``clock``."""
+        values = {**vars(self), "metrics": {model: found.as_dict() for model, found in self.metrics.items()}}
+        clock = values.pop("clock")
+        return values if clock is None else {**values, "clock": asdict(clock)}
+
+    def _measured(self, model: str) -> Measures:
+        if model not in self.metrics:
+            known = ", ".join(self.metrics) or "none"
+            raise UserError(f"{self.folder} has no measures of {model!r} models (it has: {known})")
+        return self.metrics[model]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and deviation over seeds; None where too few seeds have a value."""
+
+    mean: float | None
+    std: float | None
+
+
+@dataclass(frozen=True)
+class MeanClock:
+    """The runs of a method on the clients' clock, on average over seeds."""
+
+    seconds: float | None
+    latency: float | None
+    idle: float | None
+    late: float | None
+    dropped: float | None
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """A method in a comparison, over its finished seeds.
+
+    Attributes
+    ----------
+    method : str
+        The label of the method.
+    seeds : int
+        Number of finished runs.
+    accuracy : mapping of str to Spread
+        By model: ``received``, ``held``, ``global`` and ``final``.
+    worst, worst_tenth, deviation : Spread
+        Accuracy of the worst client and of the worst tenth, and deviation over clients, of the headline model.
+    megabytes, seconds : float or None
+        What a run sends and receives, and its measured time, on average.
+    clock : MeanClock or None
+        Time on the clients' devices; None without devices.
+    """
+
+    method: str
+    seeds: int
+    accuracy: Mapping[str, Spread]
+    worst: Spread
+    worst_tenth: Spread
+    deviation: Spread
+    megabytes: float | None
+    seconds: float | None
+    clock: MeanClock | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row with one value per key, as in the JSON document and the CSV file."""
+        row: dict[str, Any] = {"method": self.method, "seeds": self.seeds}
+        extras = {"worst": self.worst, "worst_tenth": self.worst_tenth, "deviation": self.deviation}
+        for name, spread in {**self.accuracy, **extras}.items():
+            row |= {name: spread.mean, f"{name}_std": spread.std}
+        row |= {"megabytes": self.megabytes, "seconds": self.seconds}
+        if self.clock is not None:
+            clock = asdict(self.clock)
+            row |= {"virtual_seconds": clock.pop("seconds"), **clock}
+        return row
+
+
+@dataclass(frozen=True)
+class ComparisonSummary:
+    """A comparison in one table."""
+
+    name: str
+    folder: str
+    metric: str  # the headline model
+    average: str  # how accuracies are averaged: "per client" or "per sample"
+    seeds: tuple[int, ...]
+    table: tuple[ComparisonRow, ...]
+
+    def row(self, method: str) -> ComparisonRow:
+        """The row of a method, by its label."""
+        for row in self.table:
+            if row.method == method:
+                return row
+        raise UserError(f"{self.folder} does not compare {method!r}: {', '.join(row.method for row in self.table)}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The comparison as one JSON document."""
+        return {**vars(self), "seeds": list(self.seeds), "table": [row.as_dict() for row in self.table]}
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are known."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def spread(values: Iterable[float | None]) -> Spread:
+    """Mean and deviation of the values that are known."""
+    known = [value for value in values if value is not None]
+    return Spread(mean(known), statistics.stdev(known) if len(known) > 1 else None)

@@ -1,0 +1,71 @@
+"""The tests mirror the house: whoever looks for the tests of a room, a method or a module knows the file."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fedtailor
+from fedtailor.methods import catalogue
+
+HERE = Path(__file__).parent
+HOUSE = Path(fedtailor.__file__).parent
+FOLDERS = sorted(path for path in HERE.rglob("*") if path.is_dir() and path.name != "__pycache__")
+
+# Variants whose tests stand beside those of the method whose problem they share.
+BESIDE = {"adaptive-b": "bwa", "adaptive-aw": "bwa", "bo-bwa": "bwa"}
+
+# Folders that cross rooms, and files that are about all of a folder.
+ACROSS = {"exactness", "support"}
+OF_ALL = {"architecture", "documentation", "mirror", "contract_of_all_methods"}
+
+
+def subjects(folder: Path) -> set[str]:
+    """What the test files of a folder are about, by their names."""
+    return {file.stem.removeprefix("test_") for file in folder.glob("test_*.py")}
+
+
+def modules(folder: Path) -> set[str]:
+    return {path.stem for path in folder.iterdir()}
+
+
+def file_of(method: str) -> Path:
+    """The file with the tests of a method."""
+    return HERE / "methods" / f"test_{BESIDE.get(method, method).replace('-', '_')}.py"
+
+
+@pytest.mark.parametrize("method", sorted(catalogue()))
+def test_every_method_has_a_file_with_values_derived_by_hand(method: str) -> None:
+    file = file_of(method)
+    assert file.exists(), f"the tests of {method} belong to tests/methods/{file.name}"
+    wanted = f"test_hand_{method.replace('-', '_')}"
+    assert re.search(rf"def {wanted}\(", file.read_text(encoding="utf-8")), f"{file.name} has no {wanted}"
+
+
+def test_no_variant_is_kept_beside_another_method_that_is_gone_or_has_its_own_file() -> None:
+    assert BESIDE.keys() <= catalogue().keys()
+    assert not [name for name in BESIDE if name.replace("-", "_") in subjects(HERE / "methods")]
+
+
+def test_every_file_in_methods_is_about_a_method_or_a_module_of_that_room() -> None:
+    methods = {name.replace("-", "_") for name in catalogue()}
+    assert subjects(HERE / "methods") - methods - modules(HOUSE / "methods") - OF_ALL == set()
+
+
+def test_every_file_beside_the_rooms_is_about_a_module_beside_the_rooms() -> None:
+    assert subjects(HERE) - modules(HOUSE) - OF_ALL == set()
+
+
+def test_every_folder_is_that_of_a_room() -> None:
+    assert {folder.relative_to(HERE).parts[0] for folder in FOLDERS} - modules(HOUSE) - ACROSS == set()
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(HERE)))
+def test_every_folder_is_a_package_so_that_names_of_files_may_repeat(folder: Path) -> None:
+    assert (folder / "__init__.py").exists()
+
+
+def test_helpers_live_in_support() -> None:
+    here = {"__init__.py", "conftest.py", "report.py"}
+    strays = [file for file in HERE.rglob("*.py") if not file.name.startswith("test_") and file.name not in here]
+    assert {file.relative_to(HERE).parts[0] for file in strays} == {"support"}
