@@ -109,12 +109,13 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
 def policy_of(settings: Experiment, job: Job) -> Policy | None:
     """The policy that the method's agent starts with, if one is set; raises a `UserError` if it does not fit."""
     method = settings.method
-    if not isinstance(method, AgentMethod) or method.policy is None:
+    if not isinstance(method, AgentMethod):
+        return None
+    server = assemble(settings, job).server()  # also without a policy: fails here if a decider is unknown
+    if method.policy is None:
         return None
     policy = read_policy(method.policy)
-    check_policy(
-        policy, method.policy, spec(method.rehearses or method), shape(method, assemble(settings, job).server())
-    )
+    check_policy(policy, method.policy, spec(method.rehearses or method), shape(method, server))
     return policy
 
 

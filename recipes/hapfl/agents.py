@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fedtailor.methods import AgentMethod
 from fedtailor.runs import Resources, experiment, pretrain, resume, run
 
 HERE = Path(__file__).parent
@@ -16,25 +17,37 @@ LEARNED = 600  # rounds of pre-training
 LONGER = {"longer": 3_000, "more": 2_000, "sizes": 2_000, "intensities": 2_000, "agents": 2_000}  # by the case's ending
 JUDGED = 60
 SEEDS = (0, 1, 2)  # of the rounds in which they are judged: other devices, other data, other cohorts
-PAPER = {"network": "flat", "state": "ratio", "buffer": 5, "size_lr": 0.02, "intensity_lr": 3e-4, "critic_lr": None}
+PAPER = {"state": "ratio", "agents": {"size": {}, "intensity": {}}}  # the defaults
+
+
+def agents(size_lr: float, intensity_lr: float, **both: Any) -> dict[str, Any]:
+    """The tables of the two agents, with the same settings but for their learning rates."""
+    lrs = {"size": size_lr, "intensity": intensity_lr}
+    return {"agents": {name: {**both, "actor_lr": lr} for name, lr in lrs.items()}}
+
+
+SLOTS: dict[str, Any] = {"network": "per-slot"}
+LARGE = {**SLOTS, "buffer": 20}
+CALM = {**LARGE, "critic_lr": 0.003}
+SEARCH: dict[str, Any] = {"agents": {"size": {"decider": "search"}, "intensity": {"decider": "search"}}}
 STEPS: dict[str, dict[str, Any]] = {  # each adds to the one before
     "paper": {**PAPER, "warm": 0},
     "log": {"state": "log"},
-    "per-slot": {"network": "per-slot"},
-    "buffer": {"buffer": 20, "size_lr": 0.003, "intensity_lr": 0.003},
+    "per-slot": agents(0.02, 3e-4, **SLOTS),
+    "buffer": agents(0.003, 0.003, **LARGE),
     "longer": {},
     "warm": {"warm": 600},
-    "calm": {"size_lr": 0.001, "intensity_lr": 0.0003, "critic_lr": 0.003},
+    "calm": agents(0.001, 0.0003, **CALM),
     "more": {},
 }
 BEST = list(STEPS)[-1]
 FIXED: dict[str, dict[str, Any]] = {  # nothing to learn
-    "untrained": {"learn": "never", "warm": 0},
-    "imitation": {"learn": "never"},  # the warm start alone
-    "search": {"by": "search"},
+    "untrained": {"warm": 0},
+    "imitation": {},  # the warm start alone
+    "search": SEARCH,
     "even": {"adapts": "neither"},
-    "search-sizes": {"by": "search", "adapts": "sizes"},
-    "search-intensities": {"by": "search", "adapts": "intensities"},
+    "search-sizes": {**SEARCH, "adapts": "sizes"},
+    "search-intensities": {**SEARCH, "adapts": "intensities"},
 }
 SCALES = {  # clients, in a round, times apart, samples
     "10": (10, 6, 10, 1_500),
@@ -67,7 +80,7 @@ def cases() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
                 "devices": {"profiles": {"kind": "uniform", "spread": spread}},
             }
             found[f"scale-{scale}-{count}-agents"] = (where, {**best, "sizes": sizes})
-            found[f"scale-{scale}-{count}-search"] = (where, {"by": "search", "sizes": sizes})
+            found[f"scale-{scale}-{count}-search"] = (where, {**SEARCH, "sizes": sizes})
         found[f"scale-{scale}-even"] = (where, {"adapts": "neither"})
     return found
 
@@ -105,13 +118,14 @@ def learn(settings: dict[str, Any], folder: Path, resources: Resources) -> None:
 
 
 def judge(settings: dict[str, Any], folder: Path, seed: int, resources: Resources) -> None:
-    method = {**settings["method"], "clock_only": True, "learn": "never"}
     quiet = {"every": 0, "final": False}
-    settings = {**settings, "method": method, "evaluation": quiet, "seed": seed, "rounds": JUDGED}
+    judged = experiment({**settings, "evaluation": quiet, "seed": seed, "rounds": JUDGED})
+    assert isinstance(judged.method, AgentMethod)
+    judged = judged.model_copy(update={"method": judged.method.environment()})  # on the clock, without learning
     with (
         resume(folder, resources=resources)
         if folder.exists()
-        else run(settings, folder=folder, resources=resources) as done
+        else run(judged, folder=folder, resources=resources) as done
     ):
         print(folder, done.summary().clock, flush=True)
 

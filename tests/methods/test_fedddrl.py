@@ -7,10 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedtailor.methods import Decide, Server, read_policy
+from fedtailor.methods import Question, Server, read_policy
 from fedtailor.methods.fedddrl import EPOCHS, STOP
 from fedtailor.runs import Callback, RoundReport, pretrain, resume, run
 from tests.methods.test_feddrl import judged
+
+
+def both(**settings: Any) -> dict[str, Any]:
+    """The tables of the agents, with the same settings in both."""
+    return {STOP: settings, EPOCHS: settings}
+
 
 W = "0.weight"
 SCALAR: dict[str, Any] = {
@@ -27,7 +33,7 @@ DIGITS: dict[str, Any] = {
     "training": {"epochs": 2, "lr": 0.1},
     "devices": {"speed": 0.001, "profiles": {"kind": "uniform", "spread": 10}},
     "engine": {"kind": "inline"},
-    "method": {"name": "fedddrl", "warmup": 0, "updates": 2},
+    "method": {"name": "fedddrl", "agents": both(warmup=0, updates=2)},
 }
 
 
@@ -35,11 +41,11 @@ def changed(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**settings, "method": {**settings["method"], **changes}}
 
 
-def stops(server: Server, _question: Decide) -> Tensor:
+def stops(server: Server, _question: Question) -> Tensor:
     return torch.tensor([[0.0, 0.0], [1.0, 0.0]][server.round - 1])
 
 
-def numbers(server: Server, _question: Decide) -> Tensor:
+def numbers(server: Server, _question: Question) -> Tensor:
     return torch.tensor([[2.0, 0.0], [1.0, 1.0]][server.round - 1])
 
 
@@ -71,7 +77,7 @@ def test_hand_fedddrl(tmp_path: Path) -> None:
 
 
 def test_a_stopped_client_uploads_nothing_and_takes_no_more_time(tmp_path: Path) -> None:
-    def stop(_server: Server, question: Decide) -> Tensor:
+    def stop(_server: Server, question: Question) -> Tensor:
         return torch.tensor([0.0, 1.0, 1.0, 0.0, 0.0, 0.0])
 
     with run(DIGITS, folder=tmp_path / "run", deciders={STOP: stop}) as done:
@@ -92,7 +98,7 @@ def test_when_all_are_to_stop_the_fastest_goes_on(tmp_path: Path) -> None:
 
 
 def test_the_first_rounds_are_fedavg_s(tmp_path: Path) -> None:
-    with run(changed(DIGITS, warmup=3), folder=tmp_path / "run") as done:
+    with run(changed(DIGITS, agents=both(warmup=3, updates=2)), folder=tmp_path / "run") as done:
         actions = {(row["round"], row["name"]): row["action"].tolist() for row in done.decisions()}
         assert all(actions[r, STOP] == [0.0] * 6 and actions[r, EPOCHS] == [1.0] * 6 for r in (1, 2, 3))
         tasks = {row["samples"] for row in done.tasks() if row["round"] == 1}
@@ -101,7 +107,8 @@ def test_the_first_rounds_are_fedavg_s(tmp_path: Path) -> None:
 
 def test_the_agents_learn_from_their_rewards(tmp_path: Path) -> None:
     """A price on uploads only: clients come to be stopped, until one is left."""
-    settings = changed({**DIGITS, "rounds": 60}, w1=0.0, w2=0.0, w3=10.0, lr=0.01, updates=10, discount=0.0)
+    agents = both(warmup=0, lr=0.01, updates=10, discount=0.0)
+    settings = changed({**DIGITS, "rounds": 60}, w1=0.0, w2=0.0, w3=10.0, agents=agents)
     with pretrain(settings, folder=tmp_path / "policy") as done:
         rewards = done.rewards()[STOP]
         assert rewards[0] == -10  # all of them go on
@@ -109,8 +116,8 @@ def test_the_agents_learn_from_their_rewards(tmp_path: Path) -> None:
     with run(changed(settings, policy=str(tmp_path / "policy")) | {"rounds": 1}, folder=tmp_path / "run") as done:
         found = next(row for row in done.decisions() if row["name"] == STOP)
         assert found["action"].sum() >= 5
-        kept = read_policy(tmp_path / "policy").parts[STOP].state["network"]["parameters"]
-        assert torch.equal(kept[0], done.server_state()[STOP]["network"]["parameters"][0])
+        kept = read_policy(tmp_path / "policy").agents[STOP]["network"]["parameters"]
+        assert torch.equal(kept[0], done.agents()[STOP]["network"]["parameters"][0])
 
 
 FINGERPRINTS: list[dict[str, Any]] = [
@@ -119,23 +126,28 @@ FINGERPRINTS: list[dict[str, Any]] = [
     {"w2": 2.0},
     {"w3": 2.0},
     {"change": 1.0},
-    {"warmup": 10},
-    {"epsilon": 1.0},
-    {"learn": "never"},
-    {"updates": 5},
-    {"hidden": 8},
-    {"lr": 0.1},
-    {"discount": 0.1},
-    {"batch": 3},
-    {"capacity": 1},
+    {STOP: {"warmup": 10}},
+    {EPOCHS: {"warmup": 10}},
+    {STOP: {"epsilon": 1.0}},
+    {EPOCHS: {"learn": "never"}},
+    {STOP: {"updates": 5}},
+    {EPOCHS: {"hidden": [8, 8]}},
+    {STOP: {"lr": 0.1}},
+    {EPOCHS: {"discount": 0.1}},
+    {STOP: {"batch": 3}},
+    {EPOCHS: {"capacity": 1}},
+    {STOP: {"polyak": 0.1}},
 ]
 
 
 def test_every_setting_matters(tmp_path: Path) -> None:
     seen: dict[tuple[float, ...], dict[str, Any]] = {}
     for i, changes in enumerate(FINGERPRINTS):
-        with run(changed(DIGITS, **{"epsilon": 0.5, **changes}), folder=tmp_path / str(i)) as done:
-            networks = [done.server_state()[name]["network"]["parameters"] for name in (STOP, EPOCHS)]
+        own = {key: value for key, value in changes.items() if key not in (STOP, EPOCHS)}
+        usual = {"warmup": 0, "updates": 2, "epsilon": 0.5}
+        own["agents"] = {name: {**usual, **changes.get(name, {})} for name in (STOP, EPOCHS)}
+        with run(changed(DIGITS, **own), folder=tmp_path / str(i)) as done:
+            networks = [done.agents()[name]["network"]["parameters"] for name in (STOP, EPOCHS)]
             losses = [row["loss"] for row in done.scores("final")]
         facts = (*losses, *(float(p.double().sum()) for network in networks for p in network))
         assert facts not in seen, f"{changes} changes nothing over {seen[facts]}"

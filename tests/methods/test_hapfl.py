@@ -14,10 +14,11 @@ from torch import Tensor
 
 import fedtailor
 from fedtailor.engines import Processes
-from fedtailor.methods import Client, Decide, Method, Payload, Replies, Server, read_policy
+from fedtailor.methods import Client, Method, Payload, Question, Replies, Server, catalogue, find, read_policy, spec
 from fedtailor.methods.allocation import best_epochs, best_sizes, divide, even_shares
 from fedtailor.methods.distillation import distilled, divergence
-from fedtailor.methods.hapfl import HAPFL, INTENSITY, SIZE, aggregation_weights, label_entropy
+from fedtailor.methods.entropy import entropy_accuracy_weights, label_entropy
+from fedtailor.methods.hapfl import HAPFL, INTENSITY, SIZE
 from fedtailor.runs import (
     Callback,
     Resources,
@@ -30,6 +31,7 @@ from fedtailor.runs import (
     resume,
     run,
 )
+from fedtailor.views.drawings.hapfl import turns
 from fedtailor.weights import mean
 from tests.support.problem import targets
 
@@ -55,18 +57,26 @@ DIGITS: dict[str, Any] = {
 }
 
 
+SEARCH: dict[str, Any] = {"size": {"decider": "search"}, "intensity": {"decider": "search"}}
+
+
 def changed(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**settings, "method": {**settings["method"], **changes}}
+
+
+def both(**settings: Any) -> dict[str, Any]:
+    """The tables of the agents, with the same settings in both."""
+    return {"size": settings, "intensity": settings}
 
 
 # Hand-derived values
 
 
-def sized(server: Server, _question: Decide) -> Tensor:
+def sized(server: Server, _question: Question) -> Tensor:
     return torch.tensor([[1.0, 0.0], [0.0, 0.0]][server.round - 1] if server.round < 3 else [0.0, 0.0])
 
 
-def paced(server: Server, _question: Decide) -> Tensor:
+def paced(server: Server, _question: Question) -> Tensor:
     return torch.tensor([1.0, 0.0] if server.round == 1 else [0.0, 1.0])
 
 
@@ -88,7 +98,7 @@ def test_hand_hapfl(tmp_path: Path) -> None:
     with run(SCALAR, folder=tmp_path / "run", federation=federation, deciders=deciders) as done:
         state = done.server_state()
         assert float(state["model"][W]) == pytest.approx(1.88197265625, abs=1e-6)
-        sizes = {name: float(weights[W]) for name, weights in state["sizes"].items()}
+        sizes = {name: float(weights[W]) for name, weights in state["hapfl"]["sizes"].items()}
         assert sizes == pytest.approx(
             {"tests.support.problem:Scalar-1": 1.92026953125, "tests.support.problem:Scalar-2": 0.485}, abs=1e-6
         )
@@ -129,8 +139,8 @@ def test_a_batch_s_divergence_is_the_mean_of_its_samples() -> None:
 
 def test_weights_and_entropy_by_hand() -> None:
     """softmax(0, 1) = (0.26894142, 0.73105858), softmax(1/2, 1/2) = (1/2, 1/2); labels 0, 0, 1, 2 have 3/2 bits."""
-    assert aggregation_weights([0.0, 1.0], [0.5, 0.5]) == pytest.approx([0.38447071, 0.61552929], abs=1e-6)
-    assert aggregation_weights([0.5, 0.5], [0.0, 1.0]) == pytest.approx([0.38447071, 0.61552929], abs=1e-6)
+    assert entropy_accuracy_weights([0.0, 1.0], [0.5, 0.5]) == pytest.approx([0.38447071, 0.61552929], abs=1e-6)
+    assert entropy_accuracy_weights([0.5, 0.5], [0.0, 1.0]) == pytest.approx([0.38447071, 0.61552929], abs=1e-6)
     assert label_entropy(torch.tensor([0, 0, 1, 2])) == pytest.approx(1.5)
     assert label_entropy(torch.tensor([3, 3])) == 0.0
     assert label_entropy(torch.tensor([[0.5], [1.5]])) == 0.0
@@ -204,7 +214,7 @@ class Weighted(Method):
 
     def finish(self, server: Server, replies: Replies) -> None:
         facts = [[reply.number(name) for reply in replies.values()] for name in ("entropy", "accuracy")]
-        server.weights = mean([reply["model"] for reply in replies.values()], aggregation_weights(*facts))
+        server.weights = mean([reply["model"] for reply in replies.values()], entropy_accuracy_weights(*facts))
 
 
 def test_without_its_ideas_it_is_fedavg_of_lite_models_by_entropy_and_accuracy(tmp_path: Path) -> None:
@@ -220,11 +230,11 @@ def test_without_its_ideas_it_is_fedavg_of_lite_models_by_entropy_and_accuracy(t
 
 
 def test_with_equal_clients_everybody_gets_the_same(tmp_path: Path) -> None:
-    settings = {**changed(DIGITS, by="search"), "participation": {}}
+    settings = {**changed(DIGITS, agents=SEARCH), "participation": {}}
     settings["data"] = {"clients": 4, "samples": 240, "partition": "iid"}
     settings["devices"] = {"profiles": {"kind": "uniform", "spread": 1}, "noise": 0}
     with run(settings, folder=tmp_path / "run") as done:
-        rows = done.server_state()["timeline"]["latest"]
+        rows = turns(done.server_state()["timeline"]["latest"])
         assert {(row["size"], row["epochs"]) for row in rows} == {("mlp-2", 2)}
         assert len(rows) == 4
         assert [row["latency"] for row in done.clock()] == pytest.approx([0.0] * 3)
@@ -235,12 +245,12 @@ def test_the_ids_of_clients_do_not_matter(tmp_path: Path) -> None:
     clients = [[0.0], [4.0, 4.0, 4.0], [1.0, 2.0], [3.0] * 5]
     models = []
     for place, order in enumerate(([0, 1, 2, 3], [3, 1, 0, 2])):
-        settings = changed(SCALAR, learn="never", hidden=8)
+        settings = changed(SCALAR, agents=both(learn="never", hidden=[8, 8]))
         federation = targets(*(clients[k] for k in order))
         with run(settings, folder=tmp_path / str(place), federation=federation) as done:
             state = done.server_state()
-            models.append([float(w[W]) for w in (state["model"], *state["sizes"].values())])
-            rows = {order[row["client"]]: (row["size"], row["epochs"]) for row in state["timeline"]["latest"]}
+            models.append([float(w[W]) for w in (state["model"], *state["hapfl"]["sizes"].values())])
+            rows = {order[row["client"]]: (row["size"], row["epochs"]) for row in turns(state["timeline"]["latest"])}
             models[-1] += [rows[k] for k in range(4)]
     assert models[0][3:] == models[1][3:]
     assert models[0][:3] == pytest.approx(models[1][:3], abs=1e-6)
@@ -256,8 +266,8 @@ def test_aggregation_does_not_grow_the_weights(tmp_path: Path) -> None:
         first, last = one.server_state(), four.server_state()
         for name, tensor in first["model"].items():
             assert torch.allclose(last["model"][name], tensor, atol=1e-5)
-        for name, tensor in first["sizes"]["mlp-2"].items():
-            assert torch.allclose(last["sizes"]["mlp-2"][name], tensor, atol=1e-5)
+        for name, tensor in first["hapfl"]["sizes"]["mlp-2"].items():
+            assert torch.allclose(last["hapfl"]["sizes"]["mlp-2"][name], tensor, atol=1e-5)
 
 
 # Mechanism
@@ -268,16 +278,18 @@ FINGERPRINTS: list[dict[str, Any]] = [
     {"adapts": "sizes"},
     {"adapts": "intensities"},
     {"adapts": "neither"},
-    {"by": "search"},
-    {"learn": "never"},
+    {"agents": {"size": {"decider": "search"}}},
+    {"agents": {"intensity": {"decider": "search"}}},
+    {"agents": {"size": {"learn": "never"}}},
+    {"agents": {"intensity": {"learn": "never"}}},
     {"lambda1": 1.0},
     {"lambda2": 0.0},
     {"lambda3": 1.0},
     {"lambda4": 0.0},
     {"sizes": SIZES[:1]},
     {"sizes": [*SIZES, "linear"]},
-    {"hidden": 32},
-    {"network": "per-slot"},
+    {"agents": {"size": {"hidden": [32]}}},
+    {"agents": {"intensity": {"network": "per-slot"}}},
     {"state": "log"},
     {"warm": 3},
 ]
@@ -299,21 +311,25 @@ def test_every_setting_of_the_agents_matters(tmp_path: Path) -> None:
     changes: list[dict[str, Any]] = [
         {},
         {"md": 5.0},
-        {"size_lr": 0.1},
-        {"intensity_lr": 0.1},
-        {"critic_lr": 0.1},
-        {"updates": 3},
-        {"clip": 0.01},
+        {"size": {"actor_lr": 0.1}},
+        {"intensity": {"actor_lr": 0.1}},
+        {"size": {"critic_lr": 0.1}},
+        {"intensity": {"critic_lr": 0.1}},
+        {"size": {"epochs": 3}},
+        {"intensity": {"clip": 0.01}},
+        {"size": {"buffer": 2}},
     ]
-    for i, change in enumerate([*changes, {"buffer": 2}]):
-        settings = changed({**DIGITS, "rounds": 11}, **{"size_lr": 0.05, "intensity_lr": 0.05, **change})
+    for i, change in enumerate(changes):
+        own = {name: table for name, table in change.items() if name != "md"}
+        agents = {name: {"actor_lr": 0.05, **own.get(name, {})} for name in (SIZE, INTENSITY)}
+        settings = changed({**DIGITS, "rounds": 11}, md=change.get("md", 10.0), agents=agents)
         with pretrain(settings, folder=tmp_path / str(i)) as done:
-            state = done.server_state()
+            known = done.agents()
         facts = tuple(
             float(p.double().sum())
-            for agent in ("ppo1", "ppo2")
+            for agent in (SIZE, INTENSITY)
             for part in ("actor", "critic")
-            for p in state[agent][part]["parameters"]
+            for p in known[agent][part]["parameters"]
         )
         assert facts not in seen, f"{change} changes nothing over {seen[facts]}"
         seen[facts] = change
@@ -343,16 +359,42 @@ def test_a_policy_that_gives_fast_clients_the_large_model_is_recovered(tmp_path:
     with run(used, folder=tmp_path / "run") as done:
         for row in done.decisions():
             assert row["action"].tolist() == [1.0, 1.0, 0.0, 0.0]
-        first, second = read_policy(tmp_path / "policy").parts["ppo1"], done.server_state()["ppo1"]
-        assert torch.equal(first.state["actor"]["parameters"][0], second["actor"]["parameters"][0])
+        first, second = read_policy(tmp_path / "policy").agents[SIZE], done.agents()[SIZE]
+        assert torch.equal(first["actor"]["parameters"][0], second["actor"]["parameters"][0])
+
+
+def test_pre_training_goes_on_from_a_policy(tmp_path: Path) -> None:
+    settings = {**changed(DIGITS, agents=both(buffer=1)), "rounds": 2}
+    pretrain(settings, folder=tmp_path / "policy").close()
+    with pretrain(changed(settings, policy=str(tmp_path / "policy")), folder=tmp_path / "more") as done:
+        assert {name: agent["steps"] for name, agent in done.agents().items()} == {SIZE: 4, INTENSITY: 4}
+
+
+def test_the_rehearsal_is_found_by_its_name_but_not_listed() -> None:
+    rehearsal = HAPFL(sizes=("small", "large")).rehearsal()
+    assert find(spec(rehearsal)) is type(rehearsal)
+    assert type(rehearsal) not in catalogue().values()
+    assert rehearsal.rehearses is HAPFL
+
+
+def test_worker_processes_rehearse_to_the_bit(tmp_path: Path) -> None:
+    pretrain(DIGITS, folder=tmp_path / "one").close()
+    with Resources(engine=Processes(2)) as resources:
+        pretrain(DIGITS, folder=tmp_path / "two", resources=resources).close()
+    with Run(tmp_path / "one") as one, Run(tmp_path / "two") as two:
+        assert str(one.agents()) == str(two.agents())
+        assert one.rewards() == two.rewards()
 
 
 def test_imitation_of_the_search_comes_near_it(tmp_path: Path) -> None:
-    better = {"network": "per-slot", "state": "log", "size_lr": 0.01, "intensity_lr": 0.01, "learn": "never"}
+    tables = both(network="per-slot", actor_lr=0.01)
     latency = {}
-    for name, changes in {"even": {"adapts": "neither"}, "search": {"by": "search"}, "warm": {"warm": 150}}.items():
-        settings = changed({**DIGITS, "rounds": 8}, clock_only=True, **better, **changes)
-        with run({**settings, "evaluation": {"every": 0, "final": False}}, folder=tmp_path / name) as done:
+    for name, changes in {"even": {"adapts": "neither"}, "search": {"agents": SEARCH}, "warm": {"warm": 150}}.items():
+        settings = changed({**DIGITS, "rounds": 8}, **{"state": "log", "agents": tables, **changes})
+        scenario = fedtailor.experiment({**settings, "evaluation": {"every": 0, "final": False}})
+        assert isinstance(scenario.method, HAPFL)
+        update = {"method": scenario.method.environment()}  # on the clock alone, without learning
+        with run(scenario.model_copy(update=update), folder=tmp_path / name) as done:
             latency[name] = sum(row["latency"] for row in done.clock())
     assert latency["search"] < 0.4 * latency["even"]
     assert latency["warm"] < 0.6 * latency["even"]
@@ -360,11 +402,11 @@ def test_imitation_of_the_search_comes_near_it(tmp_path: Path) -> None:
 
 def test_times_are_those_of_the_assessment_and_of_the_training_of_both_models(tmp_path: Path) -> None:
     """A client's computing time is T^d (1 + tau M(a)) but for the validation of its models, a forward pass."""
-    settings = changed({**DIGITS, "rounds": 1, "devices": {**DIGITS["devices"], "noise": 0.0}}, by="search")
+    settings = changed({**DIGITS, "rounds": 1, "devices": {**DIGITS["devices"], "noise": 0.0}}, agents=SEARCH)
     lite, flops = 64 * 10, {"mlp-1": 8 * 74, "mlp-2": 80 * 74}
     with run(settings, folder=tmp_path / "run") as done:
         total = {row["client"]: row["compute"] for row in done.times()}
-        rows = done.server_state()["timeline"]["latest"]
+        rows = turns(done.server_state()["timeline"]["latest"])
         sizes, validation = done.federation().train.sizes, done.federation().val.sizes
         assert len({row["size"] for row in rows}) == 2
         for row in rows:
@@ -380,7 +422,7 @@ def test_a_late_client_is_left_out_and_stays_as_it_was(tmp_path: Path) -> None:
     settings["model"] = {"name": "linear", "running_statistics": "local"}
     settings["devices"] = {**DIGITS["devices"], "noise": 0, "latency": 0, "down": 1e6, "up": 1e6}
     with run(settings, folder=tmp_path / "one") as done:
-        training = {row["client"]: row["training"] for row in done.server_state()["timeline"]["latest"]}
+        training = {row["client"]: row["training"] for row in turns(done.server_state()["timeline"]["latest"])}
     *_, other, slow = sorted(training, key=training.__getitem__)
     deadline = (training[other] + training[slow]) / 2
     settings["devices"] |= {"deadline": deadline}
@@ -389,13 +431,13 @@ def test_a_late_client_is_left_out_and_stays_as_it_was(tmp_path: Path) -> None:
         assert events == [(1, slow), (2, slow), (3, slow)]
         kept = {k for k in range(6) if done._store.state("client", k) is not None}
         assert kept == set(range(6)) - {slow}
-        assert {row["client"] for row in done.server_state()["timeline"]["latest"]} == kept
+        assert {row["client"] for row in turns(done.server_state()["timeline"]["latest"])} == kept
     # as in a federation in which it fails before it has begun
     lines = [f"{k},{0.9999999 if k == slow else 0}" for k in range(6)]
     (tmp_path / "devices.csv").write_text("\n".join(["client,failure", *lines]), encoding="utf-8")
     settings["devices"] = {"profiles": {"kind": "csv", "file": str(tmp_path / "devices.csv")}}
     with run(settings, folder=tmp_path / "three") as third, Run(tmp_path / "two") as second:
-        for name in ("model", "sizes"):
+        for name in ("model", "hapfl"):
             found, wanted = second.server_state()[name], third.server_state()[name]
             assert str(found) == str(wanted)
 
@@ -420,7 +462,7 @@ def test_without_devices_it_warns_and_runs(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hapfl") / "run"
-    run(changed(DIGITS, sizes=["small", "large"], by="search"), folder=folder).close()
+    run(changed(DIGITS, sizes=["small", "large"], agents=SEARCH), folder=folder).close()
     return folder
 
 
@@ -463,13 +505,13 @@ def test_models_of_every_size_are_measured_and_exported(whole: Path, tmp_path: P
 def test_worker_processes_give_the_same_models_to_the_bit(whole: Path, tmp_path: Path) -> None:
     with Resources(engine=Processes(2)) as resources:
         run(
-            changed(DIGITS, sizes=["small", "large"], by="search"), folder=tmp_path / "run", resources=resources
+            changed(DIGITS, sizes=["small", "large"], agents=SEARCH), folder=tmp_path / "run", resources=resources
         ).close()
     assert_same(whole, tmp_path / "run")
 
 
 def test_an_interrupted_run_goes_on_exactly(tmp_path: Path) -> None:
-    settings = {**changed(DIGITS, buffer=2), "rounds": 4}
+    settings = {**changed(DIGITS, agents=both(buffer=2)), "rounds": 4}
 
     class Stop(Callback):
         def round_done(self, report: RoundReport) -> None:
@@ -510,7 +552,7 @@ class Hostile(HAPFL):
 def test_a_local_model_that_does_not_fit_is_refused(how: str, said: str, tmp_path: Path) -> None:
     settings = {**DIGITS, "rounds": 1, "participation": {}}
     experiment = fedtailor.experiment(settings).model_copy(
-        update={"method": Hostile(how=how, sizes=tuple(SIZES), by="search")}
+        update={"method": Hostile.model_validate({"how": how, "sizes": SIZES, "agents": SEARCH})}
     )
     with run(experiment, folder=tmp_path / "run") as done:
         assert [(event["client"], said in event["detail"]) for event in done.events()] == [(0, True)]
@@ -529,13 +571,13 @@ class Meddling(HAPFL):
 
 
 def test_a_model_of_a_size_that_a_client_was_not_given_is_left_aside(tmp_path: Path) -> None:
-    experiment = fedtailor.experiment(changed({**DIGITS, "rounds": 1}, by="search"))
+    experiment = fedtailor.experiment(changed({**DIGITS, "rounds": 1}, agents=SEARCH))
     sizes = []
     for kind in (HAPFL, Meddling):
-        method = kind(sizes=tuple(SIZES), by="search")
+        method = kind.model_validate({"sizes": SIZES, "agents": SEARCH})
         with run(experiment.model_copy(update={"method": method}), folder=tmp_path / kind.__name__) as done:
             assert not done.events()
-            sizes.append(done.server_state()["sizes"])
+            sizes.append(done.server_state()["hapfl"]["sizes"])
     for name, weights in sizes[0].items():
         assert all(torch.equal(sizes[1][name][key], tensor) for key, tensor in weights.items())
 
@@ -554,12 +596,18 @@ def test_an_unknown_size_is_refused_before_anything_is_written(tmp_path: Path) -
     assert not (tmp_path / "run").exists()
 
 
+def test_an_unknown_decider_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(fedtailor.UserError, match="unknown decider of size 'serach': did you mean 'search'"):
+        run(changed(DIGITS, agents={"size": {"decider": "serach"}}), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("statistics", ["averaged", "local", "reset"])
 def test_running_statistics_of_local_models_travel_stay_or_start_afresh(statistics: str, tmp_path: Path) -> None:
     settings = {**changed(DIGITS, adapts="neither", sizes=["tests.support.problem:Normalised"]), "participation": {}}
     settings["model"] = {"name": "linear", "running_statistics": statistics}
     with run(settings, folder=tmp_path / "run") as done:
-        model = done.server_state()["sizes"]["tests.support.problem:Normalised"]
+        model = done.server_state()["hapfl"]["sizes"]["tests.support.problem:Normalised"]
         assert ("1.running_mean" in model) == (statistics == "averaged")
         kept = done._store.state("client", 0)
         assert (kept is not None) == (statistics == "local")

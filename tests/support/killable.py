@@ -34,7 +34,11 @@ CHANGES: dict[str, dict[str, Any]] = {
         "validation": True,
         "model": {"name": "linear", "running_statistics": "local"},
         "devices": {"speed": 0.001, "profiles": {"kind": "uniform", "spread": 10}},
-        "method": {"name": "hapfl", "sizes": ["linear", {"name": "mlp", "arguments": {"hidden": 80}}], "buffer": 3},
+        "method": {
+            "name": "hapfl",
+            "sizes": ["linear", {"name": "mlp", "arguments": {"hidden": 80}}],
+            "agents": {"size": {"buffer": 3}, "intensity": {"buffer": 3}},
+        },
     },
 }
 

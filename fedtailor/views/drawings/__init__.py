@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedtailor.errors import UserError
+from fedtailor.methods import AgentMethod, find
 from fedtailor.runs import Run
 from fedtailor.views.curves import run_figure
 from fedtailor.views.rewards import rewards_figure
@@ -26,10 +28,20 @@ def drawings(run: Run) -> dict[str, Drawing]:
     found: dict[str, Drawing] = {"curves": run_figure}
     if run.rewards():
         found["rewards"] = rewards_figure
-    module = str(run.settings["method"]["name"]).replace("-", "_")
+    module = _method_name(run).replace("-", "_")
     if module.isidentifier() and find_spec(f"{__name__}.{module}") is not None:
         found |= import_module(f"{__name__}.{module}").drawings(run)
     return found
+
+
+def _method_name(run: Run) -> str:
+    """The name of a run's method or, in a pre-training, of the method whose agents it pre-trains."""
+    spec = str(run.settings["method"]["name"])
+    try:
+        kind = find(spec)
+    except UserError:  # a method of the user's own that is not here
+        return spec
+    return ((kind.rehearses if issubclass(kind, AgentMethod) else None) or kind).name
 
 
 def draw(run: Run, folder: Path, ending: str = "png") -> list[Path]:

@@ -17,7 +17,7 @@ NAMED = 30  # most clients whose bars are labelled
 
 def drawings(run: Run) -> dict[str, Drawing]:
     found: dict[str, Drawing] = {}
-    if run.server_state().get("timeline"):
+    if run.server_state().get("timeline", {}).get("first"):
         found["timeline"] = timeline
     if run.clock():
         found["clock"] = clock
@@ -32,13 +32,14 @@ def timeline(run: Run) -> "Figure":
     return rounds(run, {"first round": kept["first"], "latest round": kept["latest"]})
 
 
-def rounds(run: Run, rounds: dict[str, list[dict[str, Any]]]) -> "Figure":
+def rounds(run: Run, rounds: dict[str, dict[str, Any]]) -> "Figure":
     """What every client does in these two rounds of the run, or of others with the same model sizes."""
-    most = max(len(rows) for rows in rounds.values())
+    bars = {what: turns(allocation) for what, allocation in rounds.items()}
+    most = max(len(rows) for rows in bars.values())
     figure = new_figure(9, 1.6 + 0.6 * max(4, min(most, NAMED)))
     panels = figure.subplots(2, 1, sharex=True)
-    names = list(run.server_state()["flops"])
-    for axes, (what, rows) in zip(panels, rounds.items(), strict=True):
+    names = list(run.server_state()["hapfl"]["flops"])
+    for axes, (what, rows) in zip(panels, bars.items(), strict=True):
         _draw_round(axes, rows, names)
         axes.set_title(f"{what}: {_spread(rows)}", loc="left", fontsize=9, color=GREY)
     panels[-1].set_xlabel("seconds on the devices" if run.clock() else "multiply-adds")
@@ -49,6 +50,22 @@ def rounds(run: Run, rounds: dict[str, list[dict[str, Any]]]) -> "Figure":
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=len(known), frameon=False)
     figure.suptitle(run.name, x=0.01, ha="left", fontsize=12, color=INK)
     return figure
+
+
+def turns(allocation: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each client that answered did in a round, of which a timeline keeps the allocation."""
+    given, training = allocation["sizes"], allocation["training"]
+    return [
+        {
+            "client": k,
+            "size": given[k],
+            "epochs": allocation["epochs"][k],
+            "assessment": seconds,
+            "training": training[k],
+        }
+        for k, seconds in allocation["seconds"].items()
+        if k in training
+    ]
 
 
 def clock(run: Run) -> "Figure":
@@ -78,7 +95,7 @@ def sizes(run: Run) -> "Figure":
     """The accuracy of the LiteModel and of the model of every size, over the rounds, on all test samples."""
     figure = new_figure(8.5, 4.2)
     axes = figure.subplots()
-    models = {"global": "LiteModel", **{name: name for name in run.server_state()["sizes"]}}
+    models = {"global": "LiteModel", **{name: name for name in run.server_state()["hapfl"]["sizes"]}}
     for colour, (model, name) in zip(COLOURS, models.items(), strict=False):
         rows = [row for row in run.metrics(model) if row["pooled"] is not None]
         if rows:

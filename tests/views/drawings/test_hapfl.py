@@ -16,7 +16,11 @@ SMALL: dict[str, Any] = {
     "training": {"epochs": 2},
     "devices": {"profiles": {"kind": "uniform", "spread": 10}, "speed": 0.001},
     "engine": {"kind": "inline"},
-    "method": {"name": "hapfl", "sizes": ["linear", {"name": "mlp", "arguments": {"hidden": 80}}], "by": "search"},
+    "method": {
+        "name": "hapfl",
+        "sizes": ["linear", {"name": "mlp", "arguments": {"hidden": 80}}],
+        "agents": {"size": {"decider": "search"}, "intensity": {"decider": "search"}},
+    },
 }
 
 
@@ -35,7 +39,7 @@ def test_every_picture_is_written(done: Path, tmp_path: Path) -> None:
 
 def test_the_timeline_has_a_bar_for_every_phase_of_every_client(done: Path) -> None:
     with Run(done) as found:
-        rows, figure = found.server_state()["timeline"]["latest"], pictures.timeline(found)
+        rows, figure = pictures.turns(found.server_state()["timeline"]["latest"]), pictures.timeline(found)
     axes = figure.axes[1]
     bars = {bars.get_label(): bars for bars in axes.containers}
     assert set(bars) == {"waiting", "assessment", *(row["size"] for row in rows)}
