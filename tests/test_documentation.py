@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedtailor.methods import catalogue
-from fedtailor.views.pages import method_facts
+from fedtailor.views.cards import method_facts
 from fedtailor.views.publishing import methods_document
 
 ROOT = Path(__file__).parent.parent

@@ -1,8 +1,7 @@
 """An experiment as settings: a TOML file, ``--set`` on the command line, or a dict."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
-from datetime import date, time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -137,11 +136,34 @@ class Experiment(BaseModel):
 
 
 def experiment(
-    source: "str | Path | Mapping[str, Any] | Experiment | None" = None, sets: Iterable[str] = ()
+    source: "str | Path | Mapping[str, Any] | Experiment | None" = None, changes: Mapping[str, Any] | None = None
 ) -> Experiment:
-    """The experiment of a TOML file or a mapping, changed by ``key=value`` strings."""
+    """Read an experiment from a TOML file or a mapping, and change some of its settings.
+
+    Parameters
+    ----------
+    source : path, mapping, Experiment or None
+        A TOML file, a tree of settings, or an experiment; None means the defaults.
+    changes : mapping, optional
+        Values by dotted key, as in ``{"training.lr": 0.1}``, applied in order.
+
+    Returns
+    -------
+    Experiment
+        The validated settings.
+
+    Raises
+    ------
+    UserError
+        A setting is unknown or its value is not allowed.
+
+    Examples
+    --------
+    >>> experiment({"rounds": 3}, {"training.lr": 0.1}).training.lr
+    0.1
+    """
     if isinstance(source, Experiment):
-        if not sets:
+        if not changes:
             return source
         source = source.as_dict()
     if source is None or isinstance(source, Mapping):
@@ -149,8 +171,8 @@ def experiment(
     else:
         where, values = str(source), read_toml(Path(source))
         values.setdefault("name", Path(source).stem)
-    for text in sets:
-        _set(values, text)
+    for key, value in (changes or {}).items():
+        _change(values, key, value, where)
     return _validate(values, where)
 
 
@@ -216,35 +238,24 @@ def _validate(values: dict[str, Any], where: str) -> Experiment:
     return made
 
 
-def _set(values: dict[str, Any], text: str) -> None:
-    """Apply ``training.lr=0.1`` to a tree of settings."""
-    key, equals, value = text.partition("=")
-    names = key.strip().split(".")
-    if not equals or not all(names):
-        raise UserError(f"--set {_shown(text)}: write key=value, as in --set training.lr=0.05")
-    for name in names[:-1]:
+def _change(values: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Set the value at a dotted key in a tree of settings."""
+    *tables, last = key.split(".")
+    for name in tables:
         inner = values.setdefault(name, {})
         if isinstance(inner, str) and name in _BARE:
             inner = values[name] = {_BARE[name]: inner}
         if isinstance(inner, Method):
             inner = values[name] = method_dict(inner)
         if not isinstance(inner, dict):
-            raise UserError(f"--set {_shown(text)}: {_shown_key(name)} is not a table")
+            place = ".".join(map(_shown_key, (*tables, last)))
+            raise UserError(f"{where}: {place} = {_shown(value)}: {_shown_key(name)} is not a table")
         values = inner
-    values[names[-1]] = _value(value.strip())
+    values[last] = _copy(value) if isinstance(value, Mapping) else value
 
 
 # Tables for which a bare name may stand: partition = "iid", method = "fedavg"
 _BARE = {"partition": "kind", "method": "name", "profiles": "kind", "availability": "kind"}
-
-
-def _value(text: str) -> Any:
-    try:
-        read = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text  # a plain word is a string
-    value = read["value"]
-    return text if len(read) > 1 or isinstance(value, date | time) else value  # no setting is a date
 
 
 def _copy(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class Lines(Display):
     def begin(self, name: str, rounds: int, done: int) -> None:
         super().begin(name, rounds, done)
         place = f" ({self.run} of {self.runs})" if self.runs > 1 else ""
-        start = f"goes on after round {done}" if done else "starts"
+        start = f"resumes after round {done}" if done else "starts"
         self.console.print(f"{name}{place}: {start}, {rounds} rounds")
         self._last = time.monotonic()
 
@@ -186,7 +186,7 @@ class Live(Display):
             self._progress.update(self.bars[key], description=name, completed=done, total=total, note=note)
 
 
-def watching(*, quiet: bool = False, runs: int = 1) -> Display:
+def progress(*, quiet: bool = False, runs: int = 1) -> Display:
     """The display that fits."""
     if quiet:
         return Display(runs)

@@ -7,9 +7,9 @@ from typing import Any
 
 from fedtailor.errors import UserError
 from fedtailor.runs import Comparison, Run, toml
+from fedtailor.views.cards import card_lines
 from fedtailor.views.curves import draw_comparison
 from fedtailor.views.numbers import duration
-from fedtailor.views.pages import card_lines
 from fedtailor.views.report import WORDS
 from fedtailor.views.tables import Grid, comparison_grid
 
@@ -18,7 +18,7 @@ def publish(comparison: Comparison, folder: Path, name: str | None = None) -> li
     """Write a comparison's table, picture, settings, versions and time into a folder."""
     runs = [path for paths in comparison.runs().values() for path in paths]
     if not runs or not any(row["seeds"] for row in comparison.table()):
-        raise UserError(f"{comparison.folder} has no finished run to publish: go on with it first")
+        raise UserError(f"{comparison.folder} has no finished run to publish: resume it first")
     name = name or comparison.experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     picture, page = folder / f"{name}.png", folder / f"{name}.md"

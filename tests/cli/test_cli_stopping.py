@@ -1,4 +1,4 @@
-"""Ctrl-C in a real process: the run ends at a round boundary and goes on later."""
+"""Ctrl-C in a real process: the run ends at a round boundary and can be resumed."""
 
 import signal
 import sqlite3
@@ -56,7 +56,7 @@ def test_ctrl_c_ends_at_a_round_boundary_and_resume_finishes(start: Start, tmp_p
     assert process.returncode == 130
     assert out == ""
     # "finishing this round" is shown unless the signal met a boundary
-    assert err.splitlines()[-1].endswith("go on with: fedtailor resume runs/stopped")
+    assert err.splitlines()[-1].endswith("resume with: fedtailor resume runs/stopped")
     assert "Traceback" not in err
     assert 1 <= rounds_of(database) < 6
 
@@ -80,7 +80,7 @@ def test_a_second_ctrl_c_ends_at_once(start: Start, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "stopped at once; go on with: fedtailor resume runs/cut"
+    assert err.splitlines()[-1] == "stopped at once; resume with: fedtailor resume runs/cut"
     assert "Traceback" not in err
     assert time.monotonic() - begin < 10
     assert rounds_of(database) == 0
@@ -93,9 +93,9 @@ def test_a_stopped_comparison_goes_on(start: Start, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines()[-1].endswith("go on with: fedtailor resume runs/both")
+    assert err.splitlines()[-1].endswith("resume with: fedtailor resume runs/both")
     process = start(*words)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    assert "local-s0 (1 of 2): goes on after round" in err
+    assert "local-s0 (1 of 2): resumes after round" in err
     assert "fedavg" in out

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import fedtailor
 from fedtailor.data import DataSettings, build
-from fedtailor.data.picture import label_counts
+from fedtailor.data.statistics import label_counts
 from fedtailor.engines import Job, Task
 from fedtailor.engines.worker import Worker
 from fedtailor.learning import TrainingSettings

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 
 from fedtailor.data import DataSettings, Federation, Samples, Shares, build
 from fedtailor.data import partitions as kinds
-from fedtailor.data.picture import draw, label_counts, summary, table
 from fedtailor.data.splits import carve, official_tests
+from fedtailor.data.statistics import label_counts, summary, table
 from fedtailor.errors import UserError
 from fedtailor.seeding import numpy_stream
+from fedtailor.views.partition import draw
 
 KINDS: list[Any] = [
     "iid",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedtailor.data.picture import label_counts
+from fedtailor.data.statistics import label_counts
 from fedtailor.errors import UserError
 from fedtailor.runs import Run
 from fedtailor.views.curves import COLOURS, FAINT, GREY, INK, MODELS, dress, legend, new_figure, title

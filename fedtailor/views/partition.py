@@ -1,12 +1,12 @@
-"""Who has how much of which class: as a picture, as a table and as a few numbers."""
+"""A picture of a partition: the samples of each class and client."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .federation import Federation
-from .shares import Shares
+from fedtailor.data.federation import Federation
+from fedtailor.data.statistics import label_counts, shares_by_part, summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 FEW_CLIENTS = 100  # up to here every client is drawn
 FEW_CLASSES = 25  # up to here classes have a row of bubbles and a name, beyond a line of a heat map
-TOP = 3
 INK, GREY = "#1f4e79", "#9aa5b1"
 PARTS = {"train": "#1f4e79", "val": "#e0a030", "test": "#7fb2d9"}
 
@@ -37,73 +36,6 @@ def draw(federation: Federation, path: Path | str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     return path
-
-
-def table(federation: Federation) -> list[dict[str, Any]]:
-    """One row per client: its numbers of samples, how many classes it has, and its largest ones."""
-    counts = label_counts(federation)
-    names = federation.samples.classes
-    largest = np.argsort(-counts, axis=1, kind="stable")[:, :TOP]
-    sizes = zip(*(shares.sizes.tolist() for shares in _parts(federation).values()), strict=True)
-    return [
-        {
-            "client": client,
-            "train": train,
-            "val": val,
-            "test": test,
-            "classes": int(np.count_nonzero(counts[client])),
-            "top": {names[k]: int(counts[client, k]) for k in largest[client] if counts[client, k]},
-        }
-        for client, (train, val, test) in enumerate(sizes)
-    ]
-
-
-def summary(federation: Federation) -> dict[str, Any]:
-    """The federation in a few numbers, ready for JSON.
-
-    ``skew`` is the mean total variation distance between a client's label distribution and that of
-    all clients together: 0 if all are alike, near 1 if everybody has a class of its own.
-    """
-    counts = label_counts(federation)
-    parts = _parts(federation)
-    sizes = sum(shares.sizes for shares in parts.values())
-    own = counts / np.maximum(1, counts.sum(1, keepdims=True))
-    everyone = counts.sum(0) / max(1, counts.sum())
-    return {
-        "clients": federation.clients,
-        "samples": len(federation.samples),
-        "shape": list(federation.samples.x.shape[1:]),
-        "classes": len(federation.samples.classes),
-        **{name: len(shares.indices) for name, shares in parts.items()},
-        "size": _spread(sizes),
-        "classes_per_client": _spread(np.count_nonzero(counts, axis=1)),
-        "skew": float(np.abs(own - everyone).sum(1).mean() / 2),
-        "clients_without_test": int(np.count_nonzero(federation.test.sizes == 0)),
-    }
-
-
-def label_counts(federation: Federation) -> np.ndarray:
-    """int64 (clients, classes): how many samples of each class a client has, in all its parts together."""
-    samples = federation.samples
-    counts = np.zeros((federation.clients, len(samples.classes)), np.int64)
-    if samples.classes:
-        for shares in _parts(federation).values():
-            cells = shares.owners * counts.shape[1] + samples.labels[shares.indices]
-            counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
-    return counts
-
-
-def _parts(federation: Federation) -> dict[str, Shares]:
-    return {"train": federation.train, "val": federation.val, "test": federation.test}
-
-
-def _spread(values: Any) -> dict[str, float]:
-    return {
-        "min": float(np.min(values)),
-        "median": float(np.median(values)),
-        "mean": float(np.mean(values)),
-        "max": float(np.max(values)),
-    }
 
 
 def _title(federation: Federation) -> str:
@@ -159,7 +91,7 @@ def _draw_heat(counts: np.ndarray, figure: "Figure", axes: "Axes") -> None:
 def _draw_sizes(federation: Federation, axes: "Axes") -> None:
     clients = np.arange(federation.clients)
     below = np.zeros(federation.clients, np.int64)
-    for name, shares in _parts(federation).items():
+    for name, shares in shares_by_part(federation).items():
         if len(shares.indices):
             axes.bar(clients, shares.sizes, bottom=below, width=0.8, color=PARTS[name], label=name)
             below = below + shares.sizes
@@ -174,7 +106,7 @@ def _draw_sizes(federation: Federation, axes: "Axes") -> None:
 def _draw_histograms(federation: Federation, figure: "Figure") -> None:
     """For many clients: how many have how much."""
     left, right = figure.subplots(1, 2)
-    sizes = sum(shares.sizes for shares in _parts(federation).values())
+    sizes = sum(shares.sizes for shares in shares_by_part(federation).values())
     width = max(1, -(-int(np.ptp(sizes) + 1) // 40))  # whole numbers, or the bars would have gaps
     bins = np.arange(np.min(sizes), np.max(sizes) + 2 * width, width) - 0.5
     left.hist(sizes, bins=bins.tolist(), color=INK, rwidth=0.9)

@@ -1,0 +1,114 @@
+"""Commands about several methods: compare, publish."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedtailor.cli.interrupts import interruptible
+from fedtailor.cli.options import (
+    DataDir,
+    EngineKind,
+    ExperimentFile,
+    Json,
+    Metric,
+    Name,
+    Quiet,
+    Rounds,
+    RunsFolder,
+    Sets,
+    Workers,
+)
+from fedtailor.cli.settings import settings_from, shared_options, split_list, whole_numbers
+
+if TYPE_CHECKING:
+    from fedtailor.runs import Experiment
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: fedtailor compare experiment.toml --methods local,fedavg,fedper --seeds 0,1,2")
+def compare(
+    experiment: ExperimentFile = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Methods, or labels of the file, separated by commas.")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="N,N,...", help="Seeds, separated by commas.")] = None,
+    sets: Sets = None,
+    name: Name = None,
+    rounds: Rounds = None,
+    metric: Annotated[Metric | None, typer.Option(help="The first measure of the table.")] = None,
+    pooled: Annotated[bool, typer.Option("--pooled", help="Average over samples, not over clients.")] = False,
+    data_dir: DataDir = None,
+    workers: Workers = None,
+    engine: EngineKind = None,
+    out: RunsFolder = Path("runs"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run every method with every seed and make a table.
+
+    EXPERIMENT.toml may name the methods and seeds. The same command resumes a comparison that was stopped.
+    """
+    settings = settings_from(
+        experiment,
+        {
+            "rounds": rounds,
+            "compare.methods": split_list(methods),
+            "compare.seeds": whole_numbers("--seeds", split_list(seeds)),
+            "compare.metric": metric,
+            "compare.pooled": pooled or None,
+            **shared_options(name, data_dir, workers, engine),
+        },
+        sets,
+    )
+    settings = _resolve_labels(settings, experiment)
+    from fedtailor.runs.comparing import default_folder
+
+    compare_in(out / settings.name if name else default_folder(settings, out), settings, as_json, quiet)
+
+
+@commands.command(epilog="Example: fedtailor publish runs/demo-comparison docs/results --name demo")
+def publish(
+    comparison: Annotated[Path, typer.Argument(metavar="COMPARISON", help="The folder of a comparison.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder for the page and the picture.")],
+    name: Annotated[str | None, typer.Option(help="Name of the page; default: the experiment's.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a comparison as a page of Markdown: table, picture, settings, versions, time."""
+    from fedtailor.runs import Comparison
+    from fedtailor.views import console
+    from fedtailor.views.publishing import publish as write
+
+    written = [str(path) for path in write(Comparison(comparison), folder, name)]
+    console.show_json({"written": written}) if as_json else console.show(f"written: {', '.join(written)}")
+
+
+def compare_in(folder: Path, settings: "Experiment", as_json: bool, quiet: bool) -> None:
+    """Make the missing runs of a comparison in a folder, and show its table."""
+    from fedtailor import runs
+    from fedtailor.views.console import messages
+    from fedtailor.views.progress import progress
+    from fedtailor.views.results import show_comparison
+
+    kept = runs.Comparison(folder).finished() if is_comparison(folder) else []
+    if kept:
+        messages().print(f"finished before, not run again: {', '.join(kept)}")
+    missing = len(settings.compare.methods) * len(settings.compare.seeds) - len(kept)
+    with interruptible(folder), progress(quiet=quiet, runs=missing) as callbacks:
+        done = runs.compare(settings, folder=folder, callbacks=callbacks)
+    show_comparison(done, as_json)
+
+
+def is_comparison(folder: Path) -> bool:
+    from fedtailor.runs.comparing import PLAN
+
+    return (folder / PLAN).is_file()
+
+
+def _resolve_labels(settings: "Experiment", source: Path | None) -> "Experiment":
+    """Replace labels among the chosen methods by the tables that have them in the file."""
+    tables = [method for method in settings_from(source).compare.methods if isinstance(method, dict)]
+    labelled = {label: table for table in tables if isinstance(label := table.get("label"), str)}
+    methods = tuple(labelled.get(m, m) if isinstance(m, str) else m for m in settings.compare.methods)
+    return settings.model_copy(update={"compare": settings.compare.model_copy(update={"methods": methods})})

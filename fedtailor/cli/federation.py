@@ -1,0 +1,177 @@
+"""Commands of a real federation: serve, join, keys."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedtailor.cli.interrupts import interruptible, sigterm_as_ctrl_c
+from fedtailor.cli.options import ExperimentFile, Json, Name, Quiet, RunsFolder, Sets
+from fedtailor.cli.settings import settings_from, shared_options
+from fedtailor.errors import UserError
+
+commands = typer.Typer()
+keys_commands = typer.Typer(
+    help="Keys of a federation: which nodes may take part, and how nodes recognise their coordinator.",
+    epilog="Example: fedtailor keys init keys --host coordinator.example --node anna --node bert",
+)
+
+
+@commands.command(epilog="Example: fedtailor serve experiment.toml --keys keys --port 8000")
+def serve(
+    experiment: ExperimentFile = None,
+    sets: Sets = None,
+    name: Name = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="The folder of 'fedtailor keys init'; required without --insecure.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port for nodes; 0 picks a free one.")] = 8000,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS and no keys: anyone can listen and take part. For testing only.")
+    ] = False,
+    out: RunsFolder = Path("runs"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Coordinate a real federation: wait for its nodes, then run an experiment with them.
+
+    The command waits for data.clients nodes; each node joins with 'fedtailor join'. The same command resumes a
+    stopped federation from its last complete round.
+    """
+    settings = settings_from(experiment, shared_options(name=name), sets)
+    _require_keys(keys, insecure)
+    from fedtailor.flower import serving
+    from fedtailor.views.progress import progress
+    from fedtailor.views.results import show_run
+
+    folder = out / settings.name
+    with (
+        sigterm_as_ctrl_c(),
+        interruptible(folder, f"fedtailor serve {experiment or ''} ..."),
+        progress(quiet=quiet) as callbacks,
+    ):
+        done = serving.serve(
+            settings,
+            folder,
+            host=host,
+            port=port,
+            keys=None if insecure else keys,
+            callbacks=callbacks,
+            say=_printer(quiet),
+        )
+    show_run(done, as_json)
+
+
+@commands.command(epilog="Example: fedtailor join --coordinator c.example:8000 --keys keys/nodes/anna --data anna.npz")
+def join(
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The address where 'fedtailor serve' listens.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH_OR_MODULE", help="This node's data: a folder, a .npz or .csv file, or module:function."
+        ),
+    ],
+    state: Annotated[Path, typer.Option(help="Folder where this node stores its states and its model.")],
+    keys: Annotated[
+        Path | None, typer.Option(help="This node's folder of keys, keys/nodes/NAME; required without --insecure.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="This node's name; default: the name of its folder of keys.")] = None,
+    device: Annotated[str, typer.Option(help="The torch device to train on.")] = "cpu",
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:CLASS", help="Code on this machine that the coordinator may use; may be repeated."
+        ),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Exit when a run is finished, instead of waiting.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS and no keys. For testing only.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take part in a federation with the data of this machine, which never leave it.
+
+    Ctrl-C leaves the federation; the same command rejoins it with the same state.
+    """
+    _require_keys(keys, insecure)
+    from fedtailor.flower import joining
+
+    joining.join(
+        coordinator,
+        data,
+        state,
+        name=name,
+        keys=None if insecure else keys,
+        device=device,
+        allowed=tuple(allow or ()),
+        once=once,
+        say=_printer(quiet),
+    )
+
+
+@keys_commands.command(epilog="Example: fedtailor keys init keys --host coordinator.example --node anna")
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")] = Path("keys"),
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="HOST", help="A name or address of the coordinator; may be repeated."),
+    ] = None,
+    nodes: Annotated[
+        list[str] | None, typer.Option("--node", metavar="NAME", help="A node that may take part; may be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make an authority, the coordinator's certificate and a key for every node."""
+    _require_flower()
+    from fedtailor.flower import keys
+    from fedtailor.views import console
+    from fedtailor.views.files import writing
+
+    with writing(folder):
+        written = [str(path) for path in keys.init(folder, hosts or [], nodes or [])]
+    if as_json:
+        console.show_json({"written": written})
+        return
+    console.show(
+        f"written to {folder}: keep ca.key and server.key secret",
+        *(f"copy {folder}/nodes/{node} to the node {node}, and to no other machine" for node in nodes or []),
+    )
+
+
+@keys_commands.command(epilog="Example: fedtailor keys add keys carla")
+def add(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of 'fedtailor keys init'.")],
+    node: Annotated[str, typer.Argument(metavar="NAME", help="The node that may take part.")],
+    as_json: Json = False,
+) -> None:
+    """Make the key of another node; the coordinator reads it when it starts next."""
+    _require_flower()
+    from fedtailor.flower import keys
+    from fedtailor.views import console
+    from fedtailor.views.files import writing
+
+    with writing(folder):
+        written = str(keys.add(folder, node))
+    console.show_json({"written": written}) if as_json else console.show(f"copy {written} to the node {node}")
+
+
+def _require_flower() -> None:
+    from fedtailor.flower.programs import require
+
+    require()
+
+
+def _require_keys(keys: Path | None, insecure: bool) -> None:
+    """Fail without keys, unless the user chose --insecure."""
+    _require_flower()
+    if insecure:
+        typer.echo("warning: --insecure: anyone who reaches this port can read, change and join", err=True)
+    elif keys is None:
+        raise UserError("name the folder of keys with --keys (made by 'fedtailor keys init'), or use --insecure")
+
+
+def _printer(quiet: bool) -> Callable[[str], None]:
+    """Return a function that prints a sentence on stderr, or does nothing."""
+    from fedtailor.views.console import messages
+
+    return (lambda sentence: None) if quiet else (lambda sentence: messages().print(sentence, highlight=False))

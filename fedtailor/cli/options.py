@@ -1,0 +1,27 @@
+"""Options and arguments that several commands share."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Engine = Literal["inline", "processes", "ray"]
+Metric = Literal["final", "held", "received", "global"]
+
+ExperimentFile = Annotated[
+    Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment; the default trains on digits.")
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as in training.lr=0.05; may be repeated."),
+]
+Name = Annotated[str | None, typer.Option(help="Name of the folder that the command writes.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of every random stream.")]
+Rounds = Annotated[int | None, typer.Option(help="Number of rounds.")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder with the files of the data sets.")]
+Workers = Annotated[int | None, typer.Option(help="Number of worker processes; default: one per core.")]
+EngineKind = Annotated[Engine | None, typer.Option(help="Where clients train; results do not depend on it.")]
+RunsFolder = Annotated[Path, typer.Option(help="Parent of the folder that the command writes.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress; warnings are still shown.")]

@@ -1,0 +1,145 @@
+"""Commands that train: run, resume, pretrain."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedtailor.cli.comparing import compare_in, is_comparison
+from fedtailor.cli.interrupts import interruptible
+from fedtailor.cli.options import (
+    DataDir,
+    EngineKind,
+    ExperimentFile,
+    Json,
+    Name,
+    Quiet,
+    Rounds,
+    RunFolder,
+    RunsFolder,
+    Seed,
+    Sets,
+    Workers,
+)
+from fedtailor.cli.settings import settings_from, shared_options
+from fedtailor.errors import UserError
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: fedtailor run experiment.toml --set training.lr=0.1 --name try-2")
+def run(
+    experiment: ExperimentFile = None,
+    sets: Sets = None,
+    name: Name = None,
+    method: Annotated[str | None, typer.Option(help="The method; see 'fedtailor methods'.")] = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
+    data_dir: DataDir = None,
+    workers: Workers = None,
+    engine: EngineKind = None,
+    out: RunsFolder = Path("runs"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment in a new folder.
+
+    'fedtailor new' writes an EXPERIMENT.toml. Without one, FedAvg trains 20 clients on digits.
+    """
+    settings = settings_from(
+        experiment,
+        {
+            "method": {"name": method} if method is not None else None,
+            "seed": seed,
+            "rounds": rounds,
+            **shared_options(name, data_dir, workers, engine),
+        },
+        sets,
+    )
+    from fedtailor import runs
+    from fedtailor.views.progress import progress
+    from fedtailor.views.results import show_run
+
+    folder = out / settings.name
+    with interruptible(folder), progress(quiet=quiet) as callbacks:
+        done = runs.run(settings, folder=folder, callbacks=callbacks)
+    show_run(done, as_json)
+
+
+@commands.command(epilog="Example: fedtailor resume runs/experiment")
+def resume(
+    run: RunFolder,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Total number of episodes to train to; for a pre-training.")
+    ] = None,
+    workers: Workers = None,
+    engine: EngineKind = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Resume a run or a comparison from its last complete round."""
+    from fedtailor import runs
+    from fedtailor.views.progress import progress
+    from fedtailor.views.results import show_policy, show_run
+
+    if is_comparison(run):
+        if episodes is not None:
+            raise UserError(f"{run} is a comparison: only a pre-training has episodes")
+        settings = settings_from(run / runs.comparing.PLAN, shared_options(workers=workers, engine=engine))
+        compare_in(run, settings, as_json, quiet)
+        return
+    given = {"kind": engine, "workers": workers}
+    changed = {key: value for key, value in given.items() if value is not None}
+    with interruptible(run), progress(quiet=quiet) as callbacks:
+        done = runs.resume(run, callbacks=callbacks, engine=changed, episodes=episodes)
+    show_policy(done, as_json) if done.pretrains else show_run(done, as_json)
+
+
+@commands.command(
+    epilog="Example: fedtailor pretrain pfedrlla scenario.toml --rounds 100, then --set method.policy=..."
+)
+def pretrain(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="A method with an agent.")],
+    scenario: Annotated[
+        Path | None,
+        typer.Argument(metavar="SCENARIO.toml", help="The experiment to train the agent on; default: digits."),
+    ] = None,
+    sets: Sets = None,
+    name: Name = None,
+    episodes: Annotated[int | None, typer.Option(help="Number of episodes; each is a whole federation.")] = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
+    data_dir: DataDir = None,
+    workers: Workers = None,
+    engine: EngineKind = None,
+    out: Annotated[Path, typer.Option(help="Parent of the policy's folder.")] = Path("policies"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a method's agent on a scenario, and store its policy for other runs.
+
+    The command uses the scenario's method settings if the scenario is about the same method. Ctrl-C stops at a
+    round boundary; 'fedtailor resume' continues.
+    """
+    from fedtailor.methods import spec
+
+    same_method = spec(settings_from(scenario).method) == method
+    settings = settings_from(
+        scenario,
+        {
+            "method": None if same_method else {"name": method},
+            "seed": seed,
+            "rounds": rounds,
+            "pretrain.episodes": episodes,
+            **shared_options(name, data_dir, workers, engine),
+        },
+        sets,
+    )
+    from fedtailor import runs
+    from fedtailor.views.progress import progress
+    from fedtailor.views.results import show_policy
+
+    folder = out / settings.name
+    with interruptible(folder), progress(quiet=quiet) as callbacks:
+        done = runs.pretrain(settings, folder=folder, callbacks=callbacks)
+    show_policy(done, as_json)

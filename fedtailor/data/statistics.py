@@ -1,0 +1,78 @@
+"""A federation in numbers: a row per client, a summary, and the label counts."""
+
+from typing import Any
+
+import numpy as np
+
+from .federation import Federation
+from .shares import Shares
+
+TOP = 3  # largest classes that a row names
+
+
+def table(federation: Federation) -> list[dict[str, Any]]:
+    """One row per client: its numbers of samples, how many classes it has, and its largest ones."""
+    counts = label_counts(federation)
+    names = federation.samples.classes
+    largest = np.argsort(-counts, axis=1, kind="stable")[:, :TOP]
+    sizes = zip(*(shares.sizes.tolist() for shares in shares_by_part(federation).values()), strict=True)
+    return [
+        {
+            "client": client,
+            "train": train,
+            "val": val,
+            "test": test,
+            "classes": int(np.count_nonzero(counts[client])),
+            "top": {names[k]: int(counts[client, k]) for k in largest[client] if counts[client, k]},
+        }
+        for client, (train, val, test) in enumerate(sizes)
+    ]
+
+
+def summary(federation: Federation) -> dict[str, Any]:
+    """The federation in a few numbers, ready for JSON.
+
+    ``skew`` is the mean total variation distance between a client's label distribution and that of
+    all clients together: 0 if all are alike, near 1 if everybody has a class of its own.
+    """
+    counts = label_counts(federation)
+    parts = shares_by_part(federation)
+    sizes = sum(shares.sizes for shares in parts.values())
+    own = counts / np.maximum(1, counts.sum(1, keepdims=True))
+    everyone = counts.sum(0) / max(1, counts.sum())
+    return {
+        "clients": federation.clients,
+        "samples": len(federation.samples),
+        "shape": list(federation.samples.x.shape[1:]),
+        "classes": len(federation.samples.classes),
+        **{name: len(shares.indices) for name, shares in parts.items()},
+        "size": _spread(sizes),
+        "classes_per_client": _spread(np.count_nonzero(counts, axis=1)),
+        "skew": float(np.abs(own - everyone).sum(1).mean() / 2),
+        "clients_without_test": int(np.count_nonzero(federation.test.sizes == 0)),
+    }
+
+
+def label_counts(federation: Federation) -> np.ndarray:
+    """int64 (clients, classes): how many samples of each class a client has, in all its parts together."""
+    samples = federation.samples
+    counts = np.zeros((federation.clients, len(samples.classes)), np.int64)
+    if samples.classes:
+        for shares in shares_by_part(federation).values():
+            cells = shares.owners * counts.shape[1] + samples.labels[shares.indices]
+            counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
+    return counts
+
+
+def shares_by_part(federation: Federation) -> dict[str, Shares]:
+    """The shares of ``train``, ``val`` and ``test``."""
+    return {"train": federation.train, "val": federation.val, "test": federation.test}
+
+
+def _spread(values: Any) -> dict[str, float]:
+    return {
+        "min": float(np.min(values)),
+        "median": float(np.median(values)),
+        "mean": float(np.mean(values)),
+        "max": float(np.max(values)),
+    }

@@ -1,0 +1,67 @@
+"""The known data sets, and the samples of every client."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fedtailor.views.tables import Grid
+
+if TYPE_CHECKING:
+    from fedtailor.data.sources import Source
+
+MANY = 100  # clients that a table shows
+
+
+def source_lines(sources: Mapping[str, "Source"], directory: Path) -> list[dict[str, Any]]:
+    """The known data sets, and whether their files are in a directory."""
+    return [
+        {
+            "name": source.name,
+            "title": source.title,
+            "licence": source.licence,
+            "homepage": source.homepage,
+            "note": source.note,
+            "found": _found(source, sources, directory),
+        }
+        for source in sources.values()
+    ]
+
+
+def sources_page(lines: Sequence[Mapping[str, Any]], directory: Path) -> RenderableType:
+    rows = [(s["name"], s["title"], s["licence"], s["found"], s["note"]) for s in lines]
+    header = ("source", "title", "licence", "found", "note")
+    grid = Grid(header, tuple(rows), words=frozenset(range(5)))
+    return Group(Text(f"data directory: {directory}"), grid.rich())
+
+
+def federation_page(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Who has what: a line per client, the first ones if there are many."""
+    lines = [
+        (
+            str(row["client"]),
+            *(str(row[part]) for part in ("train", "val", "test", "classes")),
+            ", ".join(f"{name} ({count})" for name, count in row["top"].items()),
+        )
+        for row in rows[:MANY]
+    ]
+    grid = Grid(("client", "train", "val", "test", "classes", "largest classes"), tuple(lines), words=frozenset({5}))
+    title = f"{summary['clients']} clients, {summary['samples']:,} samples, {summary['classes']} classes"
+    more = [Text(f"... and {len(rows) - MANY} more clients (--json has all)")] if len(rows) > MANY else []
+    return Group(Text(f"{title}, label skew {summary['skew']:.2f}", style="bold"), grid.rich(), *more)
+
+
+def _found(source: "Source", sources: Mapping[str, "Source"], directory: Path) -> str:
+    from fedtailor.data.files import Shelf
+
+    if not (source.canonical or source.compact or source.parts):
+        return "bundled"
+    if any(_found(sources[part], sources, directory) == "no" for part in source.parts):
+        return "no"
+    shelf = Shelf(directory, source.name, source.folders, source.compact)
+    for files in (source.canonical, source.compact):
+        if files and all(shelf.find(file.name) for file in files):
+            return "yes"
+    return "no" if source.canonical or source.compact else "yes"

@@ -1,0 +1,54 @@
+"""The results of commands that train: write the pictures and tables, then print the result and the next command."""
+
+from fedtailor.runs import Comparison, Run
+from fedtailor.views import console, pages
+from fedtailor.views.curves import draw_comparison
+from fedtailor.views.files import writing
+from fedtailor.views.report import write_report
+from fedtailor.views.rewards import rewards_figure
+from fedtailor.views.tables import write_comparison
+
+
+def show_run(run: Run, as_json: bool) -> None:
+    """Write the report of a run, and print its result."""
+    with run:
+        with writing(run.folder):
+            written = write_report(run)
+        if as_json:
+            console.show_json(pages.run_document(run))
+            return
+        console.show(pages.run_page(run), f"curves and report: {', '.join(map(str, written))}")
+        export = "--global" if run.nodes else "--client 0"
+        console.show(f"next: fedtailor show {run.folder} --clients", f"      fedtailor export {run.folder} {export}")
+
+
+def show_policy(run: Run, as_json: bool) -> None:
+    """Draw the rewards of a pre-training, and print its result."""
+    picture = run.folder / "rewards.png"
+    with run:
+        with writing(run.folder):
+            rewards_figure(run).savefig(picture)
+        if as_json:
+            console.show_json({**pages.run_document(run), "policy": str(run.folder), "picture": str(picture)})
+            return
+        console.show(pages.run_page(run), f"policy: {run.folder}", f"rewards: {picture}")
+        console.show(f"next: fedtailor run experiment.toml --set method.policy={run.folder}")
+
+
+def show_comparison(comparison: Comparison, as_json: bool) -> None:
+    """Write the tables and curves of a comparison, and print its table."""
+    with writing(comparison.folder):
+        tables = write_comparison(comparison)
+        curves = [draw_comparison(comparison, comparison.folder / "curves.png")]
+        if comparison.experiment.devices is not None:
+            curves.append(draw_comparison(comparison, comparison.folder / "curves-time.png", over="time"))
+    summary = comparison.summary()
+    if as_json:
+        console.show_json({**summary, "written": [str(path) for path in (*tables, *curves)]})
+        return
+    console.show(
+        pages.comparison_page(summary, console.results().width),
+        f"tables: {', '.join(map(str, tables))}",
+        f"plot:   {', '.join(map(str, curves))}",
+    )
+    console.show(f"next:   fedtailor list {comparison.folder}")
