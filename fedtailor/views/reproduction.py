@@ -6,10 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
-from fedtailor.runs.reproduce import Cell, Decision, Lead, Plan, Record, Table, decide, make_table
+from rich.console import RenderableType
+
+from fedtailor.runs.reproduce import Cell, Decision, Lead, Plan, Record, Table, Todo, decide, make_table
 from fedtailor.runs.reproduce.tables import paired, steps_of
 from fedtailor.version import RESULTS
+from fedtailor.views import console
 from fedtailor.views.numbers import NOTHING, duration, figures
 from fedtailor.views.reproduction_pictures import draw_table
 from fedtailor.views.tables import Grid
@@ -39,6 +43,54 @@ def write_pages(plan: Plan, chosen: Sequence[str], records: Mapping[str, Record]
         _write(place, page_text(plan, page, tables, records))
         written.insert(len(written) - sum(path.parent == beside for path in written), place)
     return written
+
+
+def show_reproduction(
+    plan: Plan, chosen: Sequence[str], records: Mapping[str, Record], written: Sequence[Path], as_json: bool
+) -> None:
+    """Print the chosen tables, the claims that they decide, and where the pages are."""
+    tables = {name: make_table(plan, name, records) for name in chosen}
+    decisions = decide(plan, tables)
+    if as_json:
+        counts = {name: len(table.missing) for name, table in tables.items()}
+        claims = [
+            {"claim": one.claim.says, "column": one.column, "against": one.other, "verdict": one.verdict}
+            for one in decisions
+        ]
+        console.show_json({"written": list(map(str, written)), "missing": counts, "claims": claims})
+        return
+    for table in tables.values():
+        console.show(table_grid(table).fitting(console.results().width).rich())
+        if lacking := missing_text(plan, table):
+            console.show(lacking)
+    if decisions:
+        console.show(claims_grid(decisions).rich())
+    console.show(f"pages: {', '.join(str(path) for path in written if path.suffix == '.md')}")
+
+
+def todo_grid(found: Todo) -> list[RenderableType]:
+    """What a reproduction would run, and how long that takes by its records."""
+    rows = [
+        (step.experiment, step.method, str(step.seed), str(step.rounds), NOTHING if one is None else duration(one))
+        for step, one in zip(found.missing, found.seconds, strict=True)
+    ]
+    if not rows:
+        return ["nothing to run: every run of these tables has a record"]
+    if found.estimate is None:
+        total = f"{len(rows)} runs; there is no estimate before a first run has a record"
+    else:
+        total = f"{len(rows)} runs, about {duration(found.estimate)}"
+    header = ("experiment", "method", "seed", "rounds", "estimate")
+    return [Grid(header, tuple(rows), words=frozenset({0, 1})).rich(), total]
+
+
+def todo_document(found: Todo) -> dict[str, Any]:
+    """The same as one JSON document."""
+    runs = [
+        {"experiment": step.experiment, "method": step.method, "seed": step.seed, "seconds": one}
+        for step, one in zip(found.missing, found.seconds, strict=True)
+    ]
+    return {"runs": runs, "seconds": found.estimate}
 
 
 def page_of(plan: Plan, table: str) -> str:
@@ -212,7 +264,8 @@ def _write(place: Path, text: str) -> None:
 def _spread(cell: Cell) -> str:
     known, mean = cell.known, fmean(cell.known)
     one = (lambda value: f"{value:.1f}") if cell.measure.points or cell.measure.how == "to" else figures
-    text = one(mean) + (f" ± {one(stdev(known))}" if len(known) > 1 else "")
+    exact = len(known) < 2 or (stdev(known) == 0 and not cell.measure.points)  # such as bytes, which no seed changes
+    text = one(mean) if exact else f"{one(mean)} ± {one(stdev(known))}"
     missed = len(cell.values) - len(known)
     return f"{text} ({len(known)} of {len(cell.values)})" if missed else text
 

@@ -27,10 +27,11 @@ def draw_table(table: Table, path: Path) -> Path:
         figure = new_figure(max(6.5, 1.1 * len(table.columns) + 3.5), 4.4)
         _lines(figure.subplots(), table)
     else:
-        columns = [index for index in range(len(table.columns)) if any(_known(table, index))]
+        bars = table.declared.picture == "bars"
+        drawn = {curve.column for curve in table.curves}
+        columns = [i for i, title in enumerate(table.columns) if (any(_known(table, i)) if bars else title in drawn)]
         across = min(ACROSS, max(1, len(columns)))
         down = -(-len(columns) // across)
-        bars = table.declared.picture == "bars"
         height = 0.8 + 0.26 * len(table.rows) if bars else 3.3
         figure = new_figure(3.6 * across + (0 if bars else 2.2), max(2.4, height) * down)
         panels = figure.subplots(down, across, squeeze=False, sharey=bars).ravel()
@@ -84,7 +85,8 @@ def _curves(axes: "Axes", table: Table, column: str) -> None:
             axes.plot(x, y, label=curve.row, linewidth=width, **_look(rows.index(curve.row)))
     axes.set_xlabel(AXES[table.declared.over_axis])
     axes.set_ylabel("accuracy (%)")
-    _dress(axes, column, "both")
+    alone = len({curve.column for curve in table.curves}) == 1
+    _dress(axes, table.declared.curve or column if alone else column, "both")
 
 
 def _look(place: int) -> dict[str, Any]:

@@ -28,6 +28,9 @@ class Overall(Display, ReproductionCallback):
         self.skipped = 0.0  # weight of the rounds that earlier commands made
         self.since = time.monotonic()
 
+    def __enter__(self) -> "Overall":
+        return self
+
     def plan(self, steps: Sequence[Step], seconds: Sequence[float | None]) -> None:
         """Weigh the steps: by seconds where records tell them, else by work at the pace of those."""
         known = [(one, step.work) for one, step in zip(seconds, steps, strict=True) if one]

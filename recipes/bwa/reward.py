@@ -12,12 +12,14 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
-from experiments import CALM, OURS, TEXTBOOK
 
 from fedtailor.methods import Decide
 from fedtailor.methods.bwa import ADJUSTMENT, BWA
 from fedtailor.seeding import torch_stream
 
+# How agents learn: as in reproduce.toml, and as PPO is usually done
+CALM: dict[str, Any] = {"critic_first": 2, "critic_updates": 40, "centred": False}
+TEXTBOOK: dict[str, Any] = {"critic_first": 0, "critic_updates": None, "centred": True}
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "bwa-reward.md"
 ROUNDS, CLIENTS, SAMPLES = 10, 10, 1050
 BATCHES = (1, 4, 16, 32, 64)
@@ -95,7 +97,7 @@ def ways() -> list[str]:
     for name, changes in (("textbook", TEXTBOOK), ("calm", CALM)):
         ends: dict[str, list[list[float]]] = {"last": [], "best": []}  # by column and seed
         for price, discount in columns:
-            settings = {"network": OURS["network"], "reward": "rise", "discount": discount, "smallest": 2, **changes}
+            settings = {"network": "per-slot", "reward": "rise", "discount": discount, "smallest": 2, **changes}
             agents = [Learned(BWA.model_validate({**settings, "keep": "best"}), seed, price) for seed in MANY]
             for made in agents:
                 for _ in range(FEW):

@@ -5,7 +5,7 @@ from fedtailor.runs.reproduce.execution import ReproductionCallback, Todo, check
 from fedtailor.runs.reproduce.measuring import Measure
 from fedtailor.runs.reproduce.plan import Plan, Size, Step, make_plan
 from fedtailor.runs.reproduce.records import Record, read_records
-from fedtailor.runs.reproduce.tables import Cell, Lead, Table, make_table
+from fedtailor.runs.reproduce.tables import Cell, Lead, Table, make_table, steps_of
 
 __all__ = [
     "Cell",
@@ -27,6 +27,7 @@ __all__ = [
     "make_table",
     "read_records",
     "run_missing",
+    "steps_of",
     "todo",
     "verdict",
 ]

@@ -43,14 +43,14 @@ class Decision:
 
 
 def interval(differences: Sequence[float]) -> Interval | None:
-    """The t-interval of the mean; None for fewer than two numbers.
+    """The t-interval of the mean; None for fewer than two numbers, or where one is not finite.
 
     Examples
     --------
     >>> interval([1.0, 2.0, 3.0])
     Interval(mean=2.0, low=-0.48413771175..., high=4.48413771175...)
     """
-    if len(differences) < 2:
+    if len(differences) < 2 or not all(map(math.isfinite, differences)):
         return None
     mean = fmean(differences)
     half = float(t.ppf((1 + CONFIDENCE) / 2, len(differences) - 1)) * stdev(differences) / math.sqrt(len(differences))
@@ -77,7 +77,7 @@ def verdict(differences: Sequence[float], at_least: float = 0.0, sign: int = 1) 
         ``not decidable at this size``.
     """
     found = interval(differences)
-    if found is None or len(differences) < SEEDS or not all(map(math.isfinite, differences)):
+    if found is None or len(differences) < SEEDS:
         return "not decidable at this size"
     low, high = sorted((sign * (found.low - at_least), sign * (found.high - at_least)))
     if low > 0:
@@ -106,8 +106,9 @@ def _decided(claim: ClaimDeclaration, table: Table, place: str) -> list[Decision
     for column in claim.columns or table.columns:
         if column not in table.columns:
             raise UserError(f"{place}: {column!r} is no column of {claim.table}: {', '.join(table.columns)}")
-        cells = {other: table.cell(other, column) for other in others}
-        found.append(_in_column(claim, column, table.cell(claim.row, column), cells))
+        for group in [[other] for other in others] if claim.each else [others]:
+            cells = {other: table.cell(other, column) for other in group}
+            found.append(_in_column(claim, column, table.cell(claim.row, column), cells))
     return found
 
 

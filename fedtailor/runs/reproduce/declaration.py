@@ -44,9 +44,12 @@ class ExperimentDeclaration(Declared):
 
 
 class Where(Declared):
-    """Names the runs and the measure of a cell; what is not said comes from the column, the row, then the table."""
+    """Names the runs and the measure of a cell; what is not said comes from the column, the row, then the table.
 
-    experiment: str | None = Field(None, description="{experiment} in a column stands for the row's experiment")
+    ``{experiment}`` in one of them stands for the experiment that another names in full.
+    """
+
+    experiment: str | None = None
     method: str | None = None
     measure: str | None = None
 
@@ -77,7 +80,8 @@ class TableDeclaration(Declared):
     paper_columns: dict[str, dict[str, float]] = Field(
         {}, description="numbers of a paper by row: shown beside the first column with ranks and their correlation"
     )
-    picture: Picture = "none"
+    picture: Picture = Field("none", description="drawn from the cells, or curves over the rounds")
+    curve: str | None = Field(None, description="the measure of curves, such as held.accuracy; default: the cells'")
     over_axis: Literal["rounds", "steps", "seconds", "clock", "bytes"] = Field("rounds", description="of curves")
 
 
@@ -89,6 +93,7 @@ class ClaimDeclaration(Declared):
     table: str
     row: str
     over: str | tuple[str, ...] | None = Field(None, description="the other row; of several the best; default: all")
+    each: bool = Field(False, description="compare with each of the other rows, not only with the best of them")
     columns: tuple[str, ...] | None = Field(None, description="default: every column")
     at_least: float | None = Field(None, description="the difference that is claimed; default 0")
     at_most: float | None = Field(None, description="as at_least, where less is better")

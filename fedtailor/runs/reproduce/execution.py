@@ -61,12 +61,17 @@ def todo(plan: Plan, tables: Iterable[str], runs: Path, *, from_records: bool = 
     wanted = {step.key: step for name in tables for step in steps_of(plan, name)}
     checked = records if from_records else _with_these_data(wanted.values(), records)
     ordered: dict[str, Step] = {}
+
+    def add(step: Step) -> None:
+        """Put a step in line, behind the pre-training that it needs."""
+        policy = step.needs
+        if policy is not None and not (run_folder(runs, plan.folder, policy) / CARD).is_file():
+            add(policy)
+        ordered[step.key] = step
+
     for step in wanted.values():
         if not _has_record(step, checked):
-            policy = step.needs
-            if policy is not None and not (run_folder(runs, plan.folder, policy) / CARD).is_file():
-                ordered[policy.key] = policy
-            ordered[step.key] = step
+            add(step)
     missing = _in_order(ordered.values())
     kept = {key: record for key, record in checked.items() if key not in ordered}
     work = {step.key: step.work for methods in plan.steps.values() for steps in methods.values() for step in steps}

@@ -4,8 +4,9 @@ import hashlib
 import importlib.util
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,6 +82,13 @@ class Plan:
     def name(self) -> str:
         return self.declaration.page or self.folder.resolve().name
 
+    def methods(self, name: str, place: str) -> Mapping[str, tuple[Step, ...]]:
+        """The runs of an experiment by method."""
+        if name not in self.steps:
+            near = get_close_matches(name, self.steps, n=5) or list(self.steps)[:5]
+            raise UserError(f"{self.folder / FILE}: {place}: {unknown('experiment', name, near)}")
+        return self.steps[name]
+
     def find(self, name: str, method: str | None, place: str) -> tuple[Step, ...]:
         """The runs of a cell, one for each seed.
 
@@ -89,9 +97,7 @@ class Plan:
         UserError
             If the plan has no such experiment or method; the sentence begins with ``place``.
         """
-        if name not in self.steps:
-            raise UserError(f"{self.folder / FILE}: {place}: {unknown('experiment', name, self.steps)}")
-        methods = self.steps[name]
+        methods = self.methods(name, place)
         if method is None and len(methods) == 1:
             return next(iter(methods.values()))
         if method is None:
@@ -99,7 +105,9 @@ class Plan:
         return methods.get(method, ())
 
 
-def make_plan(folder: Path, size: Size = "laptop", runs: Path = Path("runs"), changes: Sequence[str] = ()) -> Plan:
+def make_plan(
+    folder: Path, size: Size = "laptop", runs: Path = Path("runs"), changes: Mapping[str, Any] | None = None
+) -> Plan:
     """The runs that a recipe folder declares.
 
     Parameters
@@ -111,10 +119,10 @@ def make_plan(folder: Path, size: Size = "laptop", runs: Path = Path("runs"), ch
     runs
         Where the runs' folders are; only the paths of policies depend on it.
     changes
-        ``key=value`` settings that change no result, such as the engine and the folder of the data.
+        Settings by dotted name that change no result, such as the engine and the folder of the data.
     """
     declaration = read_declaration(folder)
-    made = _Planner(folder, size, runs, declaration, tuple(changes)).steps()
+    made = _Planner(folder, size, runs, declaration, changes or {}).steps()
     return Plan(folder, size, declaration, made)
 
 
@@ -159,7 +167,7 @@ def canonical(value: Any) -> Any:
 
 
 class _Planner:
-    def __init__(self, folder: Path, size: Size, runs: Path, declaration: Declaration, changes: tuple[str, ...]):
+    def __init__(self, folder: Path, size: Size, runs: Path, declaration: Declaration, changes: Mapping[str, Any]):
         self.folder, self.size, self.runs, self.declaration, self.changes = folder, size, runs, declaration, changes
         self.methods = method_tables(declaration, folder / FILE)
         self.policies: dict[str, Step] = {}  # pre-trainings by the name of their experiment

@@ -1,5 +1,6 @@
 """The tables of a reproduction as numbers: a value for each seed in every cell. Views render them."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -12,6 +13,7 @@ from fedtailor.runs.reproduce.measuring import Measure, curve, measured, parse
 from fedtailor.runs.reproduce.plan import Plan, Step
 from fedtailor.runs.reproduce.records import Record
 
+EXPERIMENT = "{experiment}"
 BEST = "best"  # `of best`: of the table's other rows
 
 
@@ -163,14 +165,16 @@ class _Reader:
         return Cell(self._measure(place), values, show, None if other is None else self._values(other))
 
     def _place(self, row: Line, column: Line) -> _Place:
-        rank = (column, row, self.declared)
-        name = next((one.experiment for one in rank if one.experiment is not None), None)
-        method = next((one.method for one in rank if one.method is not None), None)
+        base = self._experiment(row, column)
+        name = next((one.experiment for one in (column, row, self.declared) if one.experiment is not None), None)
+        if row.experiment is not None and EXPERIMENT in row.experiment:
+            name = row.experiment
+        method = next((one.method for one in (column, row, self.declared) if one.method is not None), None)
         measure = next((one.measure for one in (row, column, self.declared) if one.measure is not None), None)
         if name is None or measure is None:
             what = "experiment" if name is None else "measure"
             raise self._error(f"the cell ({_title(row)}, {_title(column)}) has no {what}")
-        return _Place(name.replace("{experiment}", row.experiment or ""), method, measure)
+        return _Place(name.replace(EXPERIMENT, base), method, measure.replace(EXPERIMENT, base))
 
     def _against(self, row: Line, column: Line, place: _Place) -> _Place | None:
         show, other = column.show or row.show or self.declared.show, column.against or row.against
@@ -178,8 +182,13 @@ class _Reader:
             return None
         if other is None:
             raise self._error(f"the cell ({_title(row)}, {_title(column)}) shows a {show}: say against what")
-        name = (other.experiment or place.experiment).replace("{experiment}", row.experiment or "")
+        name = (other.experiment or place.experiment).replace(EXPERIMENT, self._experiment(row, column))
         return _Place(name, other.method or place.method, other.measure or place.measure)
+
+    def _experiment(self, row: Line, column: Line) -> str:
+        """What {experiment} stands for: the experiment that the row or the column names in full."""
+        named = [one.experiment for one in (column, row, self.declared) if one.experiment is not None]
+        return next((name for name in named if EXPERIMENT not in name), "")
 
     def _references(self, place: _Place) -> list[_Place]:
         """The runs that give a measure its target: those that `of` names, or of the best of the others."""
@@ -203,7 +212,8 @@ class _Reader:
         found = {}
         for step in self._find(place):
             if step.key in self.records:
-                found[step.seed] = measured(measure, self.records[step.key], reference)
+                value = measured(measure, self.records[step.key], reference)
+                found[step.seed] = value if value is None or math.isfinite(value) else None
         return found
 
     def _find(self, place: _Place) -> tuple[Step, ...]:
@@ -223,7 +233,8 @@ class _Reader:
     def _leads(self, row: str, rows: Mapping[str, Sequence[Cell]]) -> tuple[Lead | None, ...]:
         others = [other for other in self._others() if other != row]
         return tuple(
-            lead_over(cell, {other: rows[other][index] for other in others}) for index, cell in enumerate(rows[row])
+            lead_over(cell, {other: rows[other][index] for other in others}) if cell.measure.better > 0 else None
+            for index, cell in enumerate(rows[row])
         )
 
     def _beside(self, title: str, values: Mapping[str, float], rows: Mapping[str, Sequence[Cell]]) -> PaperColumn:
@@ -235,8 +246,15 @@ class _Reader:
         return PaperColumn(title, values, dict(zip(ours, ranks, strict=True)), correlation)
 
     def _curves(self) -> Iterator[Curve]:
+        """A curve for every cell or, of the measure that `curve` names, for every row and experiment."""
+        drawn: set[tuple[str, _Place]] = set()
         for row, column in self.places():
             place = self._place(row, column)
+            if self.declared.curve is not None:
+                place = _Place(place.experiment, place.method, row.measure or self.declared.curve)
+            if (_title(row), place) in drawn:
+                continue
+            drawn.add((_title(row), place))
             measure = self._measure(place)
             known = [self.records[step.key] for step in self._find(place) if step.key in self.records]
             runs = [points for record in known if (points := curve(measure, record, self.declared.over_axis))]
@@ -256,8 +274,8 @@ class _Reader:
 
     def _every_method(self) -> list[Line]:
         names = [*(column.experiment for column in self.columns), self.declared.experiment]
-        known = [name for name in names if name is not None and name in self.plan.steps]
-        methods = dict.fromkeys(method for name in known for method in self.plan.steps[name])
+        known = [name for name in names if name is not None and EXPERIMENT not in name]
+        methods = dict.fromkeys(m for name in known for m in self.plan.methods(name, f"tables.{self.name}"))
         return [self._row(method) for method in methods]
 
     def _unique(self) -> None:
