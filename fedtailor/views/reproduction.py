@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -99,17 +99,18 @@ def page_of(plan: Plan, table: str) -> str:
     return name if plan.size == "laptop" else f"{name}-{plan.size}"
 
 
-def command_of(plan: Plan) -> str:
-    """The command that writes the page, without a path of this machine."""
-    size = "" if plan.size == "laptop" else f" --size {plan.size}"
-    return f"fedtailor reproduce recipes/{plan.folder.resolve().name}{size}"
+def command_of(plan: Plan, tables: Iterable[str] = ()) -> str:
+    """The command that makes some tables, or all, without a path of this machine."""
+    chosen = [] if set(tables) == set(plan.declaration.tables) else list(tables)
+    size = [] if plan.size == "laptop" else ["--size", plan.size]
+    return " ".join(["fedtailor", "reproduce", f"recipes/{plan.folder.resolve().name}", *chosen, *size])
 
 
 def page_text(plan: Plan, page: str, tables: Mapping[str, Table], records: Mapping[str, Record]) -> str:
     """A page as Markdown."""
     declared = plan.declaration
     title = declared.title if len({page_of(plan, name) for name in declared.tables}) == 1 else page
-    parts = [f"# {title}", "", f"Written by `{command_of(plan)}`. {declared.about}".strip(), ""]
+    parts = [f"# {title}", "", f"Written by `{command_of(plan, tables)}`. {declared.about}".strip(), ""]
     for name, table in tables.items():
         parts += _section(plan, page, name, table)
     decisions = decide(plan, tables)
@@ -202,8 +203,8 @@ def missing_text(plan: Plan, table: Table) -> str:
     total = len(steps_of(plan, table.name))
     left = len(table.missing)
     if left >= total:
-        return f"Not made yet: `{command_of(plan)} {table.name}`."
-    return f"Not complete: {left} of {total} runs are missing; `{command_of(plan)} {table.name}` makes them."
+        return f"Not made yet: `{command_of(plan, [table.name])}`."
+    return f"Not complete: {left} of {total} runs are missing; `{command_of(plan, [table.name])}` makes them."
 
 
 def _section(plan: Plan, page: str, name: str, table: Table) -> list[str]:
@@ -238,7 +239,8 @@ def _made(plan: Plan, tables: Mapping[str, Table], records: Mapping[str, Record]
     return (
         f"Size {plan.size}, seeds {seeds}, results version {RESULTS}; the rounds of {len(used)} runs took {seconds} in "
         f"all, without the final passes. {'; '.join(versions)}. The records of the runs are in "
-        f"recipes/{plan.folder.resolve().name}/records: `{command_of(plan)} --from-records` makes this page from them."
+        f"recipes/{plan.folder.resolve().name}/records: `{command_of(plan, tables)} --from-records` makes this page "
+        "from them."
     )
 
 

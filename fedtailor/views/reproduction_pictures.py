@@ -32,7 +32,7 @@ def draw_table(table: Table, path: Path) -> Path:
         columns = [i for i, title in enumerate(table.columns) if (any(_known(table, i)) if bars else title in drawn)]
         across = min(ACROSS, max(1, len(columns)))
         down = -(-len(columns) // across)
-        height = 0.8 + 0.26 * len(table.rows) if bars else 3.3
+        height = 0.8 + 0.26 * len(table.rows) if bars else max(3.3, (0.6 + 0.2 * len(table.rows)) / down)
         figure = new_figure(3.6 * across + (0 if bars else 2.2), max(2.4, height) * down)
         panels = figure.subplots(down, across, squeeze=False, sharey=bars).ravel()
         for axes, index in zip(panels, columns, strict=False):
@@ -77,6 +77,8 @@ def _lines(axes: "Axes", table: Table) -> None:
 
 
 def _curves(axes: "Axes", table: Table, column: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     rows = list(table.rows)
     for curve in table.curves:
         if curve.column == column:
@@ -84,6 +86,8 @@ def _curves(axes: "Axes", table: Table, column: str) -> None:
             width = 2.6 if curve.row in table.declared.lead else 1.4
             axes.plot(x, y, label=curve.row, linewidth=width, **_look(rows.index(curve.row)))
     axes.set_xlabel(AXES[table.declared.over_axis])
+    if table.declared.over_axis == "rounds":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("accuracy (%)")
     alone = len({curve.column for curve in table.curves}) == 1
     _dress(axes, table.declared.curve or column if alone else column, "both")

@@ -12,7 +12,7 @@ A measure is a short text::
     held.accuracy after clock of fedavg      the first one at or after the time that fedavg takes, or the last
     clock.seconds, clock.latency, clock.idle, clock.late, clock.dropped
     bytes, bytes.up, bytes.down              in MB; bytes.client: in kB, of a client in a round
-    rounds, steps, seconds, work             seconds are those of the clients' tasks; work is in epochs of FedAvg
+    rounds, steps, seconds, work             seconds are those of the clients' tasks; work is in rounds of FedAvg
     reward.size, reward.size first           the mean reward of a decision; of its first (last) three episodes
 
 ``of best`` means the best of the table's other rows; ``of experiment/method`` names another experiment.
@@ -32,7 +32,7 @@ STATISTICS = {
     "loss": "",
     "pooled_loss": "",
 }
-AXES = {"rounds": "", "steps": "", "seconds": "s", "clock": "s", "bytes": "MB", "work": "epochs"}
+AXES = {"rounds": "", "steps": "", "seconds": "s", "clock": "s", "bytes": "MB", "work": "rounds of FedAvg"}
 TOTALS = {
     "clock.seconds": "s",
     "clock.latency": "s",

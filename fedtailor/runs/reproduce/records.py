@@ -38,7 +38,7 @@ class Record:
     versions: Mapping[str, str]
     clients: int
     seconds: float  # of all rounds
-    passes: float  # over a client's data in a round, of one epoch of FedAvg
+    passes: float  # over a client's data in a round; FedAvg has 1
     rounds: Mapping[str, Sequence[float]]  # by quantity, a number for each round; of a pre-training, sums
     clock: Mapping[str, Sequence[float | None]]  # end, latency and idle share of each round; empty without devices
     failed: Mapping[str, int]  # by cause
