@@ -1,4 +1,4 @@
-"""The console script: commands, and what becomes of errors."""
+"""The console script: runs a command and turns errors into exit codes."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from typing import TextIO
 
 from fedtailor.errors import UserError
 
-STOPPED = 130  # what shells expect of a program that Ctrl-C ended
+STOPPED = 130  # the exit code that shells expect after Ctrl-C
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,9 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from fedtailor.cli import app
 
-    _speak_any_encoding(sys.stdout, sys.stderr)
+    _tolerate_encodings(sys.stdout, sys.stderr)
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # methods and networks of the user are found from this folder
+        sys.path.append(os.getcwd())  # so that the user's methods and networks in this folder can be imported
     try:
         code = app(args=arguments, prog_name="fedtailor", standalone_mode=False)
     except ClickException as error:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = context.command_path if context else "fedtailor"
         return _fail(f"{error.format_message()} (see '{command} --help')")
     except UserError as error:
-        # The author of a method needs the traceback of the method; everybody else one sentence.
+        # The author of a method needs its traceback; other users need one sentence.
         if details := getattr(error, "details", ""):
             print(details.rstrip(), file=sys.stderr)
         return _fail(str(error))
@@ -41,8 +41,8 @@ def _fail(sentence: str) -> int:
     return 2
 
 
-def _speak_any_encoding(*streams: TextIO) -> None:
-    """A terminal that cannot show a sign shows a question mark."""
+def _tolerate_encodings(*streams: TextIO) -> None:
+    """Print a question mark for characters that a terminal cannot show."""
     for stream in streams:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -1,4 +1,4 @@
-"""Interrupted commands: what they print and their exit code."""
+"""Interrupted commands: their message and exit code."""
 
 import signal
 from collections.abc import Iterator

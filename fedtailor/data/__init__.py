@@ -1,4 +1,4 @@
-"""Where samples come from, who gets which of them, and what a client trains and is tested on."""
+"""Data: sources of samples, partitions among clients, and train, validation and test splits."""
 
 from .federation import Federation, Shares, build
 from .samples import Samples

@@ -1,4 +1,4 @@
-"""Downloading the published files of the known sources."""
+"""Download the published files of the known sources."""
 
 import hashlib
 import os
@@ -14,9 +14,9 @@ from fedtailor.errors import UserError, unknown
 from .files import File, members
 from .sources import SOURCES
 
-Progress = Callable[[str, int, int | None], None]  # (file name, bytes so far, bytes in all if known)
-TIMEOUT = 30  # seconds without a byte before an address is given up
-ATTEMPTS = 5  # per address; each continues where the one before broke off
+Progress = Callable[[str, int, int | None], None]  # (file name, bytes so far, total bytes if known)
+TIMEOUT = 30  # seconds without a byte before the next address is tried
+ATTEMPTS = 5  # per address; each continues where the previous one stopped
 BLOCK = 1 << 16
 
 
@@ -28,10 +28,10 @@ def get(
 ) -> list[Path]:
     """Download a source (and the sources it is made from) into ``target_dir/<source>/``; returns the files.
 
-    Files that are there and intact stay. A broken download continues where it stopped, a file gets
-    its name only once its checksum is right, and the published addresses are tried in turn.
-    ``addresses`` replaces them by mirrors of your own: folders such as ``https://host/data/`` that
-    hold the files under their names.
+    Intact files are not downloaded again. An interrupted download continues where it stopped. A file
+    gets its name only after its checksum is verified. The published addresses are tried in turn;
+    ``addresses`` replaces them by mirrors: folders such as ``https://host/data/`` that hold the files
+    under their names.
     """
     if name not in SOURCES:
         raise unknown("source", name, SOURCES)
@@ -64,7 +64,7 @@ def _get_file(file: File, path: Path, progress: Progress, mirrors: Sequence[str]
                 reasons.append(f"{address}: {reason}")
     except OSError as problem:
         raise UserError(
-            f"{path} cannot be written ({problem.strerror or problem}): choose another folder or make room"
+            f"{path} cannot be written ({problem.strerror or problem}): choose another folder or free some disk space"
         ) from problem
     raise UserError(
         f"{path} could not be downloaded ({'; '.join(reasons) or 'no address is known'}): check the network, "
@@ -73,7 +73,7 @@ def _get_file(file: File, path: Path, progress: Progress, mirrors: Sequence[str]
 
 
 def _from_address(address: str, file: File, path: Path, progress: Progress) -> None:
-    """Download one file from one address, continuing a part that is there."""
+    """Download one file from one address, continuing an existing part."""
     part = path.with_name(path.name + ".part")
     inherited = part.exists()
     for _ in range(ATTEMPTS):
@@ -81,30 +81,30 @@ def _from_address(address: str, file: File, path: Path, progress: Progress) -> N
         if _fetch(address, file, part, progress):
             break
         if part.stat().st_size <= before:
-            raise Unusable("the connection broke off")
+            raise Unusable("the connection broke")
     else:
-        raise Unusable(f"the connection broke off {ATTEMPTS} times")
+        raise Unusable(f"the connection broke {ATTEMPTS} times")
     flaw = _flaw(file, part)
     if flaw is None:
         os.replace(part, path)
         return
     part.unlink()
     if inherited:
-        # The older part may be of another file or mirror: begin again without it.
+        # The existing part may come from another file or mirror: start again without it.
         _from_address(address, file, path, progress)
         return
     raise Unusable(flaw)
 
 
 def _fetch(address: str, file: File, part: Path, progress: Progress) -> bool:
-    """Append to the part what is missing; False if the connection broke off before the end."""
+    """Append the missing bytes to the part; return False if the connection broke before the end."""
     done = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "fedtailor", **({"Range": f"bytes={done}-"} if done else {})}
     try:
         response = urlopen(Request(address, headers=headers), timeout=TIMEOUT)
     except HTTPError as problem:
         problem.close()
-        if problem.code == 416 and done:  # nothing is missing, or the part is too long: the checksum tells
+        if problem.code == 416 and done:  # nothing is missing, or the part is too long: the checksum decides
             return True
         raise Unusable(f"the server answers {problem.code} {problem.reason}") from problem
     except (URLError, HTTPException, OSError, ValueError) as problem:
@@ -120,7 +120,7 @@ def _fetch(address: str, file: File, part: Path, progress: Progress) -> bool:
 
 
 def _copy(response: Any, out: IO[bytes], done: int, tell: Callable[[int], None]) -> int:
-    """Copy until the end, or until the connection breaks; returns the bytes there are now."""
+    """Copy until the end or until the connection breaks; return the number of bytes so far."""
     tell(done)
     while True:
         try:
@@ -139,7 +139,7 @@ def _starts_at(response: Any, done: int) -> bool:
 
 
 def _flaw(file: File, path: Path) -> str | None:
-    """What is wrong with a downloaded file, or None."""
+    """Return what is wrong with a downloaded file, or None."""
     if file.sha256 or file.md5:
         wanted = file.sha256 or file.md5
         with path.open("rb") as content:
@@ -155,7 +155,7 @@ def _md5() -> Any:
 
 
 def _unreadable(path: Path, name: str) -> str | None:
-    """Without a published checksum, an archive is read to its end: it carries a checksum of its own."""
+    """Read an archive to its end to verify the checksum inside it, for files without a published one."""
     import tarfile
     import zlib
 

@@ -34,7 +34,7 @@ class Federation:
         return len(self.train)
 
     def digest(self) -> str:
-        """A hex digest of every sample and of who owns it; a resumed run compares it."""
+        """A hex digest of all samples and their owners; a resumed run compares it."""
         hashed = blake2b(digest_size=16)
         for name, array in sorted(self.arrays().items()):
             hashed.update(f"{name} {array.dtype.str} {array.shape};".encode())
@@ -43,7 +43,7 @@ class Federation:
         return hashed.hexdigest()
 
     def placed(self, client: int, clients: int) -> "Federation":
-        """The data of a single client, as those of client so-and-so of so many, the others of whom have none."""
+        """This client's data, placed at index ``client`` of ``clients``; all others are empty."""
         counts = [np.where(np.arange(clients + 1) > client, shares.offsets[-1], 0) for shares in self._shares]
         train, val, test = (Shares(s.indices, n) for s, n in zip(self._shares, counts, strict=True))
         return Federation(self.samples, train, val, test)
@@ -53,7 +53,7 @@ class Federation:
         return self.train, self.val, self.test
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Everything large, by name; with ``outline`` enough to build the federation again."""
+        """The arrays by name; together with ``outline`` they rebuild the federation."""
         arrays = {"x": self.samples.x, "y": self.samples.y, "official_test": self.samples.official_test}
         if self.samples.groups is not None:
             arrays["groups"] = self.samples.groups
@@ -63,7 +63,7 @@ class Federation:
         return arrays
 
     def outline(self) -> dict[str, Any]:
-        """Everything small, ready for JSON."""
+        """The small metadata, ready for JSON."""
         samples = self.samples
         return {
             "classes": list(samples.classes),
@@ -75,7 +75,7 @@ class Federation:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], outline: Mapping[str, Any]) -> "Federation":
-        """The federation with these ``arrays()`` and this ``outline()``; arrays are not copied."""
+        """Rebuild a federation from its ``arrays()`` and ``outline()``, without copying arrays."""
         samples = Samples(
             x=arrays["x"],
             y=arrays["y"],
@@ -120,7 +120,7 @@ def one_client(
 ) -> Federation:
     """The federation of a single client, with these rows for train, val and test.
 
-    Without rows for test they are split by the settings' fractions; validation is carved as in a simulation.
+    Without test rows, the settings' fractions split the rows; validation is split off as in a simulation.
     """
     seed = seed if settings.seed is None else settings.seed
     shares = {name: Shares(part.astype(np.int64), np.array([0, len(part)])) for name, part in rows.items()}
@@ -160,7 +160,7 @@ def _split(samples: Samples, shares: Shares, settings: DataSettings, seed: int) 
     stream = numpy_stream(seed, "partition", "split")
     strata = samples.strata
     if isinstance(settings.partition, OneLabel):
-        # This partition says itself how many samples are for training and how many for testing.
+        # This partition sets the numbers of training and test samples itself.
         take = np.full(len(shares), settings.partition.test)
         train, test = splits.carve(shares, strata, take, stream)
         share = settings.val if settings.split == "official" else settings.split.val

@@ -1,4 +1,4 @@
-"""Finding a data set's files on disk, opening them, and saying in one sentence what is wrong with them."""
+"""Find and open the files of a data set; a missing or damaged file is one sentence."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,8 +29,8 @@ class File:
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """Where the files of one source may lie: ``dir/<source>/``, its usual sub folders, or ``dir/`` itself."""
+class SourceFiles:
+    """The files of one source on disk, in ``dir/<source>/``, its usual sub folders, or ``dir/`` itself."""
 
     directory: Path
     source: str
@@ -38,7 +38,7 @@ class Shelf:
     compact: tuple[File, ...] = ()
 
     def find(self, *names: str) -> Path | None:
-        """The first of these files or folders that exists."""
+        """Return the first of these files or folders that exists."""
         for place in (self.source, *self.folders, "."):
             for name in names:
                 path = self.directory / place / name
@@ -47,7 +47,7 @@ class Shelf:
         return None
 
     def need(self, *names: str) -> Path:
-        """The first of these files that exists, or the error that says how to get it."""
+        """Return the first of these files that exists; otherwise raise an error that says how to get it."""
         found = self.find(*names)
         if found is None:
             raise self.missing(names[0])
@@ -59,7 +59,7 @@ class Shelf:
 
     @contextmanager
     def reading(self, path: Path, expected: str) -> Iterator[None]:
-        """Turn whatever a damaged file causes into one sentence with its path."""
+        """Turn any error from a damaged file into one sentence with its path."""
         try:
             yield
         except UserError:
@@ -71,7 +71,7 @@ class Shelf:
             ) from problem
 
     def arrays(self, path: Path, expected: str, *keys: str) -> list[np.ndarray]:
-        """These arrays of a compact ``.npz`` file; nothing in it is ever unpickled."""
+        """Read these arrays of a compact ``.npz`` file, without unpickling."""
         known = next((file for file in self.compact if file.name == path.name), None)
         with self.reading(path, expected):
             if known and known.size not in (None, path.stat().st_size):
@@ -81,7 +81,7 @@ class Shelf:
 
 
 def open_maybe_gz(path: Path) -> "gzip.GzipFile | IO[bytes]":
-    """A file opened for reading bytes, unpacked on the way if its name ends in .gz."""
+    """Open a file for reading bytes; decompress it if its name ends in .gz."""
     if path.suffix == ".gz":
         import gzip
 
@@ -90,7 +90,7 @@ def open_maybe_gz(path: Path) -> "gzip.GzipFile | IO[bytes]":
 
 
 def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of the wanted files in a zip, a tar or a folder; nothing is unpacked to disk."""
+    """Yield (name, content) of the wanted files in a zip, a tar or a folder, without unpacking to disk."""
     if path.is_dir():
         for file in sorted(path.rglob("*")):
             name = file.relative_to(path.parent).as_posix()
@@ -114,7 +114,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """What the standard library and numpy raise for truncated, corrupt or mistaken files."""
+    """The exceptions of the standard library and numpy for truncated, corrupt or wrong files."""
     import csv
     import lzma
     import struct

@@ -13,12 +13,12 @@ Layout (b), to be split by a partition::
 A ``.npz`` file holds ``x`` and ``y``, and may hold
 
 * ``x_test``, ``y_test``: samples of an official test split;
-* ``x_val``, ``y_val``: validation samples, which a node of a federation uses as such; a simulation, which carves its
-  own, adds them to ``x``;
-* ``mean``, ``std``: of the channels of images, of values scaled to 0..1 (default 0.5 and 0.25);
+* ``x_val``, ``y_val``: validation samples for a node of a federation; a simulation splits off its own and adds these
+  to ``x``;
+* ``mean``, ``std``: per channel of images, for values scaled to 0..1 (default 0.5 and 0.25);
 * ``client`` (and ``client_test``): the name or number of each sample's client, in layout (b);
 * ``classes``: names of the classes 0, 1, ... when ``y`` holds numbers;
-* ``vocabulary``: the number of token ids, which says that an integer ``x`` holds tokens, 0 = padding.
+* ``vocabulary``: the number of token ids; with it, an integer ``x`` holds token ids, 0 = padding.
 
 ``x`` is uint8 ``(N, H, W)`` or ``(N, H, W, C)`` for images; other numbers are features, used as
 float32. ``y`` holds class names or whole numbers for classification, floats for regression.
@@ -47,7 +47,7 @@ HINT = "see the layouts in the documentation of source 'folder'"
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What one file says: x, y, which rows are test rows, and whose rows they are."""
+    """The content of one file: x, y, which rows are test rows, and the client of each row."""
 
     path: Path
     x: np.ndarray
@@ -56,13 +56,13 @@ class Table:
     clients: np.ndarray | None = None  # str (N,)
     classes: tuple[str, ...] = ()
     vocabulary: int = 0
-    val: int = 0  # validation rows, after those for training and before those for testing
+    val: int = 0  # number of validation rows; they follow the training rows
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 
 
 def folder(place: Path | None) -> Samples:
-    """The samples in a folder of the user's, in one of the layouts above."""
+    """Read the samples of a user's folder in one of the layouts above."""
     if place is None:
         raise UserError("source 'folder' needs the path of your data: set data.folder")
     place = place.expanduser()
@@ -81,10 +81,9 @@ def folder(place: Path | None) -> Samples:
 
 
 def one_client(place: Path) -> tuple[Samples, dict[str, np.ndarray]]:
-    """The samples of one client: a file, or a folder with data.npz or data.csv.
+    """Read the samples of one client: a file, or a folder with data.npz or data.csv.
 
-    With them the rows for train, val and test as the file has them; without rows for test or val, they are to be
-    split off.
+    Also returns the rows for train, val and test in the file; val and test are empty if the file has none.
     """
     place = place.expanduser()
     if place.is_dir():
@@ -93,12 +92,12 @@ def one_client(place: Path) -> tuple[Samples, dict[str, np.ndarray]]:
             raise UserError(f"{place} holds neither data.npz nor data.csv: {HINT}")
         place = found
     if not place.is_file() or place.suffix not in (".npz", ".csv"):
-        raise UserError(f"{place} is neither a folder nor a file .npz or .csv: {HINT}")
+        raise UserError(f"{place} is neither a folder nor a .npz or .csv file: {HINT}")
     return _client_of(_read(place))
 
 
 def client_of_arrays(arrays: Mapping[str, Any], where: str) -> tuple[Samples, dict[str, np.ndarray]]:
-    """The same from arrays with the names that they have in a file; ``where`` is what an error calls them."""
+    """Like `one_client`, from arrays named as in a file; ``where`` names them in errors."""
     named = {name: np.asarray(array) for name, array in arrays.items()}
     return _client_of(_checked(Path(where), lambda path: _table(path, named)))
 
@@ -156,7 +155,7 @@ def _samples(tables: Sequence[Table], clients: np.ndarray | None) -> Samples:
     )
     if x.dtype != np.uint8:
         return samples
-    # constants: statistics of the images would carry news of one client, and of test images, to another
+    # Constants: image statistics would leak information between clients and from test images.
     channels = x.shape[-1]
     first = tables[0]
     if any((table.mean, table.std) != (first.mean, first.std) for table in tables):
@@ -172,7 +171,7 @@ def _targets(tables: Sequence[Table]) -> tuple[np.ndarray, tuple[str, ...]]:
     if named and y.dtype.kind != "U":
         if y.min() < 0 or y.max() >= len(named):
             raise UserError(
-                f"{tables[0].path} names {len(named)} classes but has labels {y.min()}..{y.max()}: name all"
+                f"{tables[0].path} names {len(named)} classes but has labels {y.min()}..{y.max()}: name all classes"
             )
         return y.astype(np.int64), named
     unique, numbers = np.unique(y, return_inverse=True)
@@ -188,7 +187,7 @@ def _checked(path: Path, read: Callable[[Path], Table]) -> Table:
         table = read(path)
     except UserError:
         raise
-    except Exception as problem:  # whatever a file of unknown origin causes
+    except Exception as problem:  # a file of unknown origin may raise anything
         detail = " ".join(str(problem).split()) or type(problem).__name__
         raise UserError(f"{path} cannot be read ({detail}): {HINT}") from problem
     if not len(table.y):
@@ -282,7 +281,7 @@ def _read_csv(path: Path) -> Table:
 
 
 def _csv_labels(labels: list[str]) -> np.ndarray:
-    """Whole numbers are classes, other numbers targets of a regression, everything else class names."""
+    """Read whole numbers as classes, other numbers as regression targets, anything else as class names."""
     try:
         return np.array([int(label) for label in labels], np.int64)
     except ValueError:
@@ -298,7 +297,7 @@ def _numbers(cells: list[str]) -> list[float] | None:
 
 
 def write_clients(federation: "Federation", target: Path) -> list[Path]:
-    """One file per client, as `one_client` reads it: the same samples in the same order, split the same way."""
+    """Write one file per client for `one_client`, with the same samples, order and split."""
     samples, written = federation.samples, []
     target.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"vocabulary": samples.vocabulary} if samples.vocabulary else {}

@@ -1,6 +1,6 @@
-"""Who takes part: what every node says of its data, and the federation that the coordinator makes of it.
+"""The nodes of a real federation: each describes its data, and the coordinator builds a federation from it.
 
-Only numbers of samples, names of classes and the shape of an input are told; data stay where they are.
+Nodes send numbers of samples, class names, shapes and a digest; their data stay with them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ COUNTS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Entry:
-    """A node's description of itself."""
+    """A node's description of its data."""
 
     name: str
     train: int
@@ -56,7 +56,7 @@ class Entry:
 
     @classmethod
     def read(cls, facts: Any) -> "Entry":
-        """From what a node sent, which may be anything."""
+        """Validate the description that a node sent."""
         try:
             entry = cls(
                 name=_text(facts["name"], 64),
@@ -79,7 +79,7 @@ class Entry:
 
 
 def federation_of(entries: Sequence[Entry]) -> Federation:
-    """What the coordinator knows of the data: how many samples a client has, and what they look like."""
+    """Build the coordinator's view of the data: shares without samples, and the common shape and classes."""
     first = entries[0]
     for entry in entries[1:]:
         for part in ("shape", "dtype", "targets", "vocabulary", "mean", "std"):
@@ -95,7 +95,7 @@ def federation_of(entries: Sequence[Entry]) -> Federation:
         x = np.zeros((0, *first.shape), np.dtype(first.dtype))
         y = np.zeros((0, *first.targets), np.int64 if first.classes else np.float32)
     except (TypeError, ValueError) as error:
-        raise UserError(f"the node {first.name!r} has data of a kind that is not known: {error}") from None
+        raise UserError(f"the node {first.name!r} has data of an unknown type: {error}") from None
     samples = Samples(
         x=x,
         y=y,
@@ -113,7 +113,7 @@ def federation_of(entries: Sequence[Entry]) -> Federation:
 
 
 def union(classes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """The classes of all: in their order if all have the same, else sorted, numbers by value."""
+    """Merge the class names of all nodes: in order if they agree, otherwise sorted, numbers by value."""
     if all(names == classes[0] for names in classes):
         return classes[0]
     every = {name for names in classes for name in names}
@@ -124,23 +124,23 @@ def union(classes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _count(value: Any, most: int = 1 << 40) -> int:
     if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r} is no number of things")
+        raise ValueError(f"{value!r} is not a valid count")
     return value
 
 
 def _number(value: Any) -> float:
     if not isinstance(value, int | float) or not abs(value) < float("inf"):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a finite number")
     return float(value)
 
 
 def _text(value: Any, most: int) -> str:
     if not isinstance(value, str) or len(value) > most or not value.isprintable():
-        raise ValueError("a name is too long or not one")
+        raise ValueError("a text is too long or not printable")
     return value
 
 
 def _list(value: Any, most: int) -> list[Any]:
     if not isinstance(value, list) or len(value) > most:
-        raise ValueError("a list is too long or not one")
+        raise ValueError("a list is too long or not a list")
     return value

@@ -1,10 +1,10 @@
-"""All samples of a data set in memory, before anybody owns them."""
+"""All samples of a data set in memory, before they are partitioned."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-CHUNK = 4096  # samples looked at together when statistics are computed: bounds the memory this needs
+CHUNK = 4096  # samples per step when computing statistics; bounds the memory
 
 
 @dataclass(frozen=True, eq=False)

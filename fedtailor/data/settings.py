@@ -1,4 +1,4 @@
-"""The settings of the data of an experiment."""
+"""The ``[data]`` settings of an experiment."""
 
 import os
 from pathlib import Path
@@ -63,7 +63,7 @@ class DataSettings(Settings):
         description="Folder of the data sets' files; default $FEDTAILOR_DATA or ~/.cache/fedtailor/data.",
     )
     clients: int = Field(20, ge=1, description="Number of clients.")
-    partition: Partition = Field(Dirichlet(), description="Who gets which samples.")
+    partition: Partition = Field(Dirichlet(), description="How the samples are divided among the clients.")
     split: Literal["official"] | Fractions = Field(
         Fractions(), description="'official' keeps the data set's test samples for testing; or fractions."
     )
@@ -74,11 +74,11 @@ class DataSettings(Settings):
         description="With split 'official': share of a client's train samples for validation.",
     )
     samples: int | None = Field(
-        None, ge=1, description="Use at most so many samples in all, for small machines; default all."
+        None, ge=1, description="Maximum total number of samples, for small machines; default: all."
     )
     seed: int | None = Field(None, ge=0, description="Seed of the partition; default the experiment's.")
     synthetic: Synthetic = Field(Synthetic(), description="For source 'synthetic'.")
-    folder: Path | None = Field(None, description="For source 'folder': where your data is.")
+    folder: Path | None = Field(None, description="For source 'folder': the folder with your data.")
 
     @field_validator("source")
     @classmethod
@@ -94,6 +94,6 @@ class DataSettings(Settings):
 
 
 def data_directory(chosen: Path | None = None) -> Path:
-    """The chosen folder, else that of $FEDTAILOR_DATA, else the cache in the user's home."""
+    """Return the chosen folder, else $FEDTAILOR_DATA, else the cache in the user's home."""
     place = chosen or os.environ.get("FEDTAILOR_DATA") or "~/.cache/fedtailor/data"
     return Path(place).expanduser()

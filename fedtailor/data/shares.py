@@ -1,4 +1,4 @@
-"""Who has which samples."""
+"""The samples of each client."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Shares:
 
     @classmethod
     def from_owners(cls, owners: np.ndarray, clients: int) -> "Shares":
-        """Shares from each sample's owner; -1 is nobody. A sample can so never have two owners."""
+        """Build shares from each sample's owner (-1: none), so a sample never has two owners."""
         order = np.argsort(owners, kind="stable")
         unowned = int(np.count_nonzero(owners < 0))
         sizes = np.bincount(owners[owners >= 0], minlength=clients)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .files import File, Shelf
+from .files import File, SourceFiles
 from .formats import cifar, idx, news, omniglot, photos, usps
 from .samples import Samples, with_statistics
 
@@ -24,7 +24,7 @@ class Source:
     """A known data set.
 
     ``canonical`` are the files its authors publish, ``compact`` smaller ones with the same content
-    (or what ``note`` says). ``folders`` are usual places of the files, besides the source's name.
+    (``note`` says if not). ``folders`` are other usual places of the files.
     ``parts`` are other sources it is made from.
     """
 
@@ -57,14 +57,14 @@ def load(settings: "DataSettings", seed: int) -> Samples:
 def read(name: str, directory: Path) -> Samples:
     """All samples of a known source whose files lie in a directory (or below it)."""
     source = SOURCES[name]
-    return source.read(*(_shelf(SOURCES[part], directory) for part in (name, *source.parts)))
+    return source.read(*(_files_of(SOURCES[part], directory) for part in (name, *source.parts)))
 
 
-def _shelf(source: Source, directory: Path) -> Shelf:
-    return Shelf(directory, source.name, source.folders, source.compact)
+def _files_of(source: Source, directory: Path) -> SourceFiles:
+    return SourceFiles(directory, source.name, source.folders, source.compact)
 
 
-def _digits(_: Shelf) -> Samples:
+def _digits(_: SourceFiles) -> Samples:
     from sklearn.datasets import load_digits
 
     bundled = load_digits()
@@ -79,7 +79,7 @@ def _digits(_: Shelf) -> Samples:
     )
 
 
-def _mnist_star(_: Shelf, mnist: Shelf, usps_digits: Shelf, blended: Shelf) -> Samples:
+def _mnist_star(_: SourceFiles, mnist: SourceFiles, usps_digits: SourceFiles, blended: SourceFiles) -> Samples:
     """Three domains of the same ten digits, all 28x28 with three channels."""
     small = usps.usps(usps_digits)
     framed = np.pad(small.x, ((0, 0), (6, 6), (6, 6), (0, 0)))

@@ -1,4 +1,4 @@
-"""Splits: which of a client's samples it trains on, validates with and is tested on."""
+"""Splits: which of a client's samples are for training, validation and testing."""
 
 import numpy as np
 
@@ -52,10 +52,10 @@ def official_tests(train: Shares, test_rows: np.ndarray, strata: np.ndarray, str
 
     The test samples of a class go to the clients in proportion to how many training samples of it
     they have. So a client's test set follows its label proportions, and the union of all test sets
-    is the official test set (of the classes that somebody trains on). When a class runs short, the
-    clients with the smallest claims get none of it; a client that would have no test sample at all
-    takes one, of a class it trains on, from the client with the most of them; if nobody has one to
-    spare, that is a ``UserError``. No test sample is ever given to two clients.
+    is the official test set (of the classes in some client's training data). When a class runs short,
+    the clients with the smallest claims get none of it. A client without any test sample takes one, of
+    a class it trains on, from the client with the most of them; if no client can spare one, that is a
+    ``UserError``. No test sample belongs to two clients.
     """
     kinds = int(strata.max()) + 1
     clients = len(train)

@@ -11,7 +11,7 @@ TOP = 3  # largest classes that a row names
 
 
 def table(federation: Federation) -> list[dict[str, Any]]:
-    """One row per client: its numbers of samples, how many classes it has, and its largest ones."""
+    """One row per client: its numbers of samples, its number of classes, and its largest classes."""
     counts = label_counts(federation)
     names = federation.samples.classes
     largest = np.argsort(-counts, axis=1, kind="stable")[:, :TOP]
@@ -33,7 +33,7 @@ def summary(federation: Federation) -> dict[str, Any]:
     """The federation in a few numbers, ready for JSON.
 
     ``skew`` is the mean total variation distance between a client's label distribution and that of
-    all clients together: 0 if all are alike, near 1 if everybody has a class of its own.
+    all clients together: 0 if all are alike, near 1 if every client has a class of its own.
     """
     counts = label_counts(federation)
     parts = shares_by_part(federation)
@@ -54,7 +54,7 @@ def summary(federation: Federation) -> dict[str, Any]:
 
 
 def label_counts(federation: Federation) -> np.ndarray:
-    """int64 (clients, classes): how many samples of each class a client has, in all its parts together."""
+    """int64 (clients, classes): the number of samples of each class in all parts of a client."""
     samples = federation.samples
     counts = np.zeros((federation.clients, len(samples.classes)), np.int64)
     if samples.classes:

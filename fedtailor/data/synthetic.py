@@ -1,4 +1,4 @@
-"""A made-up data set of any size, with as much structure as the settings ask for."""
+"""A synthetic data set with the size and structure of its settings."""
 
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ def synthetic(settings: "Synthetic", seed: int) -> Samples:
     groups = stream.permutation(np.arange(count) % settings.clusters)
     test = stream.permutation(np.arange(count) < int(settings.test * count + 0.5))
     features = int(np.prod(settings.image)) if settings.image else settings.features
-    # (clusters, classes, features): what all clusters have in common, and what is their own
+    # (clusters, classes, features): a common part plus a part per cluster
     shape = (settings.clusters, max(1, settings.classes), features)
     centres = stream.standard_normal(shape[1:]) + settings.heterogeneity * stream.standard_normal(shape)
     centres = centres.astype(np.float32)

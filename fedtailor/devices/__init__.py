@@ -1,4 +1,4 @@
-"""How long things take on the clients' devices, and who is there: a virtual clock. Nothing sleeps."""
+"""The clients' devices: a virtual clock for their task times, and their availability. Nothing sleeps."""
 
 from fedtailor.devices.availability import Availability
 from fedtailor.devices.clock import Phase, RoundTimes, VirtualClock, cause

@@ -1,4 +1,4 @@
-"""When a client's device is there: windows of time that come again and again."""
+"""When a client's device is available: windows of time that repeat periodically."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +17,7 @@ DAY = 86_400.0
 
 @dataclass(frozen=True, eq=False)
 class Availability:
-    """Windows [begin, end) within a period; outside of its windows a client is not chosen."""
+    """Windows [begin, end) within a period; a client is not chosen outside of its windows."""
 
     clients: int
     period: float
@@ -26,20 +26,20 @@ class Availability:
     end: np.ndarray  # float64 (windows,)
 
     def at(self, time: float) -> list[int]:
-        """Who is there."""
+        """The clients available at this time."""
         place = time % self.period
         return sorted({int(client) for client in self.owner[(self.begin <= place) & (place < self.end)]})
 
     def first(self, time: float) -> tuple[float, list[int]]:
-        """The first moment from this one on when somebody is there, and who."""
+        """The first time from now on at which a client is available, and the clients available then."""
         if there := self.at(time):
             return time, there
         waits = (self.begin - time) % self.period
-        # by the smallest wait and not by `at`, which may miss the edge of a window by a rounding
+        # By the smallest wait, not by `at`: rounding may miss the edge of a window.
         return float(time + waits.min()), sorted({int(client) for client in self.owner[waits == waits.min()]})
 
     def share(self, client: int) -> float:
-        """The share of the time in which a client is there; its windows do not overlap."""
+        """The share of the time in which a client is available; its windows do not overlap."""
         mine = self.owner == client
         return float((self.end[mine] - self.begin[mine]).sum() / self.period)
 
@@ -48,12 +48,12 @@ class Windows(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def of(self, clients: int, seed: int) -> Availability:
-        """When every client is there: the same for the same seed."""
+        """The windows of all clients, determined by the seed."""
         raise NotImplementedError
 
 
 class Always(Windows):
-    """Everybody is there."""
+    """All clients are always available."""
 
     kind: Literal["always"] = "always"
 
@@ -62,10 +62,10 @@ class Always(Windows):
 
 
 class Daily(Windows):
-    """Every client is there for a part of the day, which begins at an hour of its own."""
+    """Every client is available for a part of the day that starts at its own random hour."""
 
     kind: Literal["daily"] = "daily"
-    share: float = Field(0.5, gt=0, le=1, description="Share of the day in which a client is there.")
+    share: float = Field(0.5, gt=0, le=1, description="Share of the day in which a client is available.")
     day: float = Field(DAY, gt=0, le=1e9, description="Length of the day in seconds.")
 
     def of(self, clients: int, seed: int) -> Availability:
@@ -79,17 +79,19 @@ class Daily(Windows):
 
 
 class Trace(Windows):
-    """Windows of the user's, which begin again when the last of them has ended."""
+    """Windows from a file; they repeat after the last one ends."""
 
     kind: Literal["csv"] = "csv"
-    file: Path = Field(description="Columns: client, begin, end, in seconds; a client without a row is never there.")
+    file: Path = Field(
+        description="Columns: client, begin, end, in seconds; a client without a row is never available."
+    )
 
     def of(self, clients: int, seed: int) -> Availability:
         rows = read_numbers(self.file, ("client", "begin", "end"), ("client", "begin", "end"))
         found = sorted((client_of(row, clients, self.file), row["begin"], row["end"]) for row in rows)
         for client, begin, end in found:
             if begin >= end:
-                raise UserError(f"{self.file}: client {client} is there from {begin:g} to {end:g} s: it ends too early")
+                raise UserError(f"{self.file}: client {client} is available from {begin:g} to {end:g} s: raise the end")
         for (one, _, end), (other, begin, _) in pairwise(found):
             if one == other and begin < end:
                 raise UserError(f"{self.file}: two windows of client {one} overlap at {begin:g} s")

@@ -1,4 +1,4 @@
-"""The virtual clock: what a task takes is computed from counted work and bytes, never measured."""
+"""The virtual clock: it computes task times from counted work and bytes and never measures them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -15,10 +15,10 @@ from fedtailor.seeding import numpy_stream
 
 @dataclass(frozen=True, eq=False)
 class VirtualClock:
-    """What tasks take on the clients' devices, in one round.
+    """The times of tasks on the clients' devices in one round.
 
-    Every number is a function of the settings and of (seed, episode, round, client), so it is the same on any
-    engine and after any crash.
+    Every number is a function of the settings and of (seed, episode, round, client), so it does not depend on the
+    engine or on crashes.
     """
 
     profiles: tuple[Profile, ...]
@@ -43,7 +43,7 @@ class VirtualClock:
         return Duration(work / device.speed * self.slowness(client), transfer)
 
     def slowness(self, client: int) -> float:
-        """How busy the device is with other things: one factor around 1 for everything it does in a round."""
+        """The load on the device: one factor around 1 for all its tasks in a round."""
         return math.exp(self.noise * self._stream(client, "slowness").standard_normal()) if self.noise else 1.0
 
     def fails(self, client: int) -> bool:
@@ -52,7 +52,7 @@ class VirtualClock:
         return rate > 0 and bool(self._stream(client, "failure").random_sample() < rate)
 
     def table(self, flops: float, down: int, up: int) -> list[dict[str, float]]:
-        """Every client's device, and what an epoch of such a network and one exchange take when nothing disturbs it."""
+        """Every client's device, with the times of an epoch and of an exchange without noise."""
         calm = replace(self, noise=0.0)
         return [
             {
@@ -67,7 +67,7 @@ class VirtualClock:
         ]
 
     def digest(self) -> str:
-        """A hex digest of the devices and of when they are there; a resumed run compares it."""
+        """A hex digest of the devices and their availability; a resumed run compares it."""
         there = self.availability
         facts = (self.profiles, there.period, there.owner.tolist(), there.begin.tolist(), there.end.tolist())
         return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
@@ -78,21 +78,21 @@ class VirtualClock:
 
 @dataclass
 class RoundTimes:
-    """What the clients of a round did, phase by phase: a phase begins when the one before has ended for everybody."""
+    """The clients' times in a round, phase by phase. A phase starts when the previous one has ended for all clients."""
 
     begin: float  # on the clock
     deadline: float | None = None
     phases: list[dict[int, Duration]] = field(default_factory=list)
 
     def late(self, duration: Duration) -> str | None:
-        """The reason to leave a client out whose answer in a phase took this long."""
+        """The reason to leave a client out for its time in a phase; None if it met the deadline."""
         if self.deadline is None or duration.seconds <= self.deadline:
             return None
         return f"{LATE}{duration.seconds:.4g} s, deadline {self.deadline:g} s"
 
     @property
     def seconds(self) -> float:
-        """A phase lasts until the last answer, and not longer than the deadline."""
+        """The sum over phases; a phase lasts until the last answer or the deadline."""
         return sum(max(map(self._waited, phase.values()), default=0.0) for phase in self.phases)
 
     @property
@@ -101,7 +101,7 @@ class RoundTimes:
 
     @property
     def clients(self) -> dict[int, Duration]:
-        """What every client did in all phases together."""
+        """Every client's time, summed over the phases."""
         total: dict[int, Duration] = {}
         for phase in self.phases:
             for client, duration in phase.items():
@@ -109,7 +109,7 @@ class RoundTimes:
         return dict(sorted(total.items()))
 
     def latency(self, clients: Iterable[int]) -> float | None:
-        """The straggling latency: the computing time of the slowest of these minus that of the fastest, if several.
+        """The straggling latency: computing time of the slowest client minus the fastest; None for fewer than two.
 
         HAPFL's eqs. 7 and 8: the time of a client is its assessment and its training, without transfer.
         """
@@ -118,7 +118,7 @@ class RoundTimes:
         return max(times) - min(times) if len(times) > 1 else None
 
     def idle(self, clients: Iterable[int]) -> float | None:
-        """The share of the round in which these clients wait for others, on average, if there are any."""
+        """The mean share of the round in which these clients wait; None if there are none."""
         seconds, those = self.seconds, list(clients)
         busy = sum(self._waited(phase[client]) for phase in self.phases for client in those if client in phase)
         return 1 - busy / (seconds * len(those)) if seconds and those else None
@@ -128,7 +128,7 @@ class RoundTimes:
 
 
 class Phase:
-    """Tasks that clients do side by side, and what they take if there is a clock."""
+    """Tasks that clients do in parallel, and their times if there is a clock."""
 
     def __init__(self, clock: Clock | None, sent: Mapping[int, Payload], round: RoundTimes | None):
         self.times: dict[int, Duration] = {}
@@ -137,7 +137,7 @@ class Phase:
             round.phases.append(self.times)
 
     def answered(self, client: int, work: float, up: int, measured: Duration | None = None) -> str | None:
-        """Note what a task took, by the clock or as measured; the reason to leave the client out, if too long."""
+        """Record a task's time, computed or measured; return the reason to leave the client out, or None."""
         if self._clock is not None:
             taken = self._clock.task_time(client, work, self._sent[client].nbytes, up)
         elif measured is not None:

@@ -1,4 +1,4 @@
-"""What a client's device can do, and the families from which devices are drawn."""
+"""Profiles of devices, and the distributions they are drawn from."""
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from fedtailor.devices.tables import client_of, read_numbers
 from fedtailor.errors import UserError
 from fedtailor.seeding import numpy_stream
 
-# The units of the settings in those of a Profile: billions, megabits
+# Factors from the units of the settings (billions, megabits) to those of a Profile
 UNITS = {"speed": 1e9, "down": 1e6 / 8, "up": 1e6 / 8, "latency": 1.0, "failure": 1.0}
 
 
@@ -22,7 +22,7 @@ class Profile:
     speed: float  # multiply-adds a second
     down: float  # bytes a second
     up: float  # bytes a second
-    latency: float  # seconds of a message's way, besides its bytes
+    latency: float  # seconds per message, in addition to its bytes
     failure: float  # probability that the device fails in a round
 
     def scaled(self, speed: float, bandwidth: float = 1.0) -> "Profile":
@@ -30,7 +30,7 @@ class Profile:
 
     @property
     def shown(self) -> dict[str, float]:
-        """In the units of the settings."""
+        """The values in the units of the settings."""
         return {name: value / UNITS[name] for name, value in asdict(self).items()}
 
 
@@ -38,17 +38,20 @@ class Family(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def draw(self, reference: Profile, clients: int, seed: int) -> list[Profile]:
-        """A device for every client: the same for the same seed."""
+        """Draw a device for every client, determined by the seed."""
         raise NotImplementedError
 
 
 class Uniform(Family):
-    """Speeds in even steps from the reference down, dealt out at random: the largest ratio is exactly ``spread``."""
+    """Speeds in even steps below the reference, in random order; fastest over slowest is exactly ``spread``."""
 
     kind: Literal["uniform"] = "uniform"
     spread: float = Field(10.0, ge=1, le=1e6, description="Speed of the fastest client over that of the slowest.")
     bandwidth: float = Field(
-        1.0, ge=1, le=1e6, description="The same for bandwidths, in an order of their own; 1: all have the reference's."
+        1.0,
+        ge=1,
+        le=1e6,
+        description="The same ratio for bandwidths, in an independent order; 1: all equal the reference.",
     )
 
     def draw(self, reference: Profile, clients: int, seed: int) -> list[Profile]:
@@ -65,12 +68,12 @@ class Tier(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     share: float = Field(gt=0, le=1, description="Share of the clients.")
-    speed: float = Field(1.0, gt=0, description="Times the reference's.")
-    bandwidth: float = Field(1.0, gt=0, description="Times the reference's.")
+    speed: float = Field(1.0, gt=0, description="Factor on the reference device.")
+    bandwidth: float = Field(1.0, gt=0, description="Factor on the reference device.")
 
 
 class Tiers(Family):
-    """A few classes of devices, dealt out at random."""
+    """A few classes of devices, assigned at random."""
 
     kind: Literal["tiers"] = "tiers"
     tiers: tuple[Tier, ...] = Field(
@@ -98,7 +101,7 @@ class LogNormal(Family):
 
     kind: Literal["log-normal"] = "log-normal"
     sigma: float = Field(0.5, ge=0, le=5, description="Deviation of the logarithm of the speeds.")
-    bandwidth: float = Field(0.0, ge=0, le=5, description="The same of the bandwidths, which are drawn by themselves.")
+    bandwidth: float = Field(0.0, ge=0, le=5, description="The same for the bandwidths, which are drawn independently.")
 
     def draw(self, reference: Profile, clients: int, seed: int) -> list[Profile]:
         speeds, bandwidths = (
@@ -109,12 +112,12 @@ class LogNormal(Family):
 
 
 class Csv(Family):
-    """Devices of the user's, one in a row; what a file has no column for is the reference's."""
+    """Devices from a file, one per row; missing columns take the values of the reference."""
 
     kind: Literal["csv"] = "csv"
     file: Path = Field(
-        description="Columns: some of speed, down, up, latency, failure, in the units of [devices]; and client, "
-        "without which every client draws a row."
+        description="Columns: some of speed, down, up, latency, failure, in the units of [devices]; and client. "
+        "Without client, every client draws a random row."
     )
 
     def draw(self, reference: Profile, clients: int, seed: int) -> list[Profile]:

@@ -1,4 +1,4 @@
-"""CSV files of numbers, with one sentence for what is wrong in one."""
+"""CSV files of numbers; an invalid file is one sentence."""
 
 import csv
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from fedtailor.errors import UserError
 
 
 def read_numbers(path: Path, columns: Iterable[str], needed: Iterable[str]) -> list[dict[str, float]]:
-    """The rows of a file with a header; every cell is a finite number that is not negative."""
+    """Read the rows of a file with a header; every cell must be a finite number of at least 0."""
     try:
         text = path.expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -24,11 +24,11 @@ class Entry:
     name: str
     description: str
     make: Callable[..., nn.Sequential]
-    typical: Inputs  # what `fedtailor models` shows the size of
+    typical: Inputs  # the inputs for which `fedtailor models` shows the size
     arguments: Mapping[str, Any] = field(default_factory=dict)
     kinds: tuple[str, ...] = ("image",)
     smallest: int = 1  # shorter side of an image in pixels
-    others: tuple[Inputs, ...] = ()  # for which `fedtailor models` shows it besides
+    others: tuple[Inputs, ...] = ()  # other inputs that `fedtailor models` shows
 
     def build(self, inputs: Inputs, arguments: Mapping[str, Any]) -> nn.Sequential:
         """The network for these inputs; `arguments` replace those of the entry."""

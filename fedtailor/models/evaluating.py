@@ -1,4 +1,4 @@
-"""Running a module once without leaving a trace."""
+"""Evaluate a module without changing it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import nn
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every layer is then in the mode that it was in before."""
+    """Evaluation mode without gradients; afterwards every layer is back in its previous mode."""
     modes = {layer: layer.training for layer in module.modules()}
     module.eval()
     try:

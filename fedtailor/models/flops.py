@@ -1,4 +1,4 @@
-"""What a forward pass costs, counted and not guessed."""
+"""The multiply-adds of a forward pass, counted from its layers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +30,7 @@ class Card:
 
 
 def cards() -> list[Card]:
-    """All networks of the catalogue, each at its typical inputs; a size family also at those of other data."""
+    """All networks of the catalogue, each at its typical inputs; size families also at other inputs."""
     made = []
     for name, entry in CATALOGUE.items():
         for inputs in (*entry.others, entry.typical):
@@ -51,9 +51,9 @@ def count_flops(network: Network, inputs: Inputs) -> int:
 
 
 class WorkCounter:
-    """Counts the multiply-adds of everything that any network computes while it is open.
+    """Counts the multiply-adds of all networks while it is open.
 
-    What leads to gradients counts `TRAINING` times, the backward pass being twice the forward pass.
+    Work that leads to gradients counts `TRAINING` times: a backward pass costs two forward passes.
     """
 
     def __init__(self) -> None:

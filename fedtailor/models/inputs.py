@@ -1,4 +1,4 @@
-"""What a network must accept and give."""
+"""The inputs and outputs of a network."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The pieces the catalogue's networks are made of."""
+"""The layers of the catalogue's networks."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Layers:
         return self._number("conv", layer)
 
     def pool(self) -> Self:
-        """Put before the ReLU it commutes with: the same bits, and a quarter of the ReLU's work."""
+        """A pool before the ReLU: they commute, so the bits are the same for a quarter of the ReLU's work."""
         channels, height, width = self._shape
         self._now((channels, height // 2, width // 2))
         return self._number("pool", nn.MaxPool2d(2))
@@ -55,7 +55,7 @@ class Layers:
 
     def _now(self, shape: tuple[int, ...]) -> None:
         if min(shape) < 1:
-            raise ValueError(f"nothing is left after layer {len(self._layers) + 1}, whose output is {shape}")
+            raise ValueError(f"layer {len(self._layers) + 1} has an empty output of shape {shape}")
         self._shape = shape
 
     def _number(self, kind: str, layer: nn.Module) -> Self:
@@ -63,11 +63,11 @@ class Layers:
         return self.add(f"{kind}{count + 1}", layer)
 
 
-PADDING = 0  # the token id that fills a text up
+PADDING = 0  # the token id of padding
 
 
 class MeanEmbedding(nn.Embedding):
-    """The mean of the embeddings of a text's tokens; padding does not count, and no tokens give 0.
+    """The mean of the embeddings of a text's tokens; padding is ignored, and an empty text gives 0.
 
     `EmbeddingBag` is no faster here and cannot be trained for many clients at once by `vmap`.
     """
@@ -79,7 +79,7 @@ class MeanEmbedding(nn.Embedding):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions around which the input is carried past (He et al., 2016)."""
+    """Two 3x3 convolutions with a skip connection (He et al., 2016)."""
 
     def __init__(self, given: int, width: int, stride: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()

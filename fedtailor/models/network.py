@@ -35,11 +35,11 @@ NORMALISATION = (
 def build(settings: ModelSettings, inputs: Inputs, seed: int) -> "Network":
     """The network with its initial weights: the same bits for the same seed, in every process.
 
-    The global random numbers of torch are as they were before.
+    The global random state of torch is unchanged.
     """
     name = auto_name(inputs) if settings.name == "auto" else settings.name
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        # Not `torch.manual_seed`, which would also seed the accelerators that are not put back.
+        # Not `torch.manual_seed`: it would also seed the accelerators, whose state is not restored.
         torch.default_generator.manual_seed(seed_of(seed, "model"))
         module = _module(name, settings, inputs)
         return Network(module, find_head(module, settings.head, name), inputs)
@@ -74,7 +74,7 @@ class Network:
 
     @property
     def splittable(self) -> bool:
-        """Whether `features` and `classify` exist; if not, the parts are known by their tensors only."""
+        """Whether `features` and `classify` exist; if not, the parts are only sets of tensors."""
         return self._split is not None
 
     @property
@@ -103,7 +103,7 @@ class Network:
         return {name: value for name, value in self.module.named_parameters() if name in names}
 
     def weights(self, part: Part = "all") -> dict[str, Tensor]:
-        """Copies of the tensors of a part, contiguous and on the CPU, whatever the module uses itself."""
+        """Copies of the tensors of a part, contiguous and on the CPU."""
         names = self._parts[part]
         return {name: _copy(self._tensor(name)) for name in self.names if name in names}
 
@@ -131,7 +131,7 @@ class Network:
     def _cut(self) -> Split:
         if self._split is None:
             raise ValueError(
-                f"this network's head ({', '.join(self.head_layers)}) is not the last thing it computes, "
+                f"this network's head ({', '.join(self.head_layers)}) is not its last layer, "
                 "so there are no features to classify"
             )
         return self._split
@@ -142,9 +142,9 @@ class Network:
 
 
 class SideBySide(Network):
-    """Several networks as one, to be trained together on the same mini-batches: the same modules, under these names.
+    """Several networks as one, trained together on the same mini-batches; the modules keep these names.
 
-    What it computes is up to whoever trains it (an objective that calls the networks); it has no head.
+    The training objective calls the networks; the combination has no head.
     """
 
     def __init__(self, networks: "Mapping[str, Network]") -> None:
@@ -209,7 +209,7 @@ def _within(layer: str, container: str) -> bool:
 
 
 def _refuse_sharing(module: nn.Module, head: tuple[str, ...], name: str) -> None:
-    """A tensor of both parts could neither travel nor stay."""
+    """Fail if body and head share a tensor, which could be neither sent nor kept."""
     homes: dict[int, str] = {}
     tensors = module.state_dict(keep_vars=True)
     for layer, names in layers_of(module).items():

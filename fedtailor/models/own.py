@@ -1,14 +1,14 @@
 """A network of the user's own, named 'module:Class'.
 
-The class, or any function that returns a module, is called with the `arguments` of the settings. Of
-these parameters it is also given those that it names itself:
+FedTailor calls the class, or any function that returns a module, with the `arguments` of the settings.
+It also passes those of these parameters that the signature names:
 
     inputs      the `Inputs`: shape, outputs, vocabulary
     shape       the shape of one sample, such as (3, 32, 32)
     classes     the number of outputs (`outputs` means the same)
     vocabulary  the number of token ids
 
-An argument in the settings goes before one of these.
+An argument in the settings takes precedence over these.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from fedtailor.models.inputs import Inputs
 
 
 def build_own(name: str, inputs: Inputs, arguments: Mapping[str, Any]) -> nn.Module:
-    """The user's module, after it has turned one batch into outputs of the right shape."""
+    """Build the user's module, and check on one batch that its outputs have the right shape."""
     factory = _import(name)
     try:
         module = factory(**{**_offered(factory, inputs), **arguments})
@@ -79,5 +79,5 @@ def _check_outputs(name: str, module: nn.Module, inputs: Inputs) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line only: what the user reads is one sentence."""
+    """The first line of an error, because the user reads one sentence."""
     return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -8,7 +8,7 @@ LayerNames = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class ModelSettings(BaseModel):
-    """Which network the clients train, and where its body ends and its head begins."""
+    """The network that the clients train, and its head."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

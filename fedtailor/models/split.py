@@ -1,6 +1,6 @@
-"""Where a module can be cut in two: what comes before the head, and the head.
+"""Split a module into the body before the head, and the head.
 
-A split holds modules and no functions, so that a deep copy of a network has a split of its own.
+A split holds modules and no functions, so that a deep copy of a network copies its split.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ Split = StageSplit | ModuleSplit
 
 
 def split_stages(module: nn.Sequential, head: list[Tensor]) -> StageSplit | None:
-    """Cut a sequence; None where tensors of the body come after the first layer of the head."""
+    """Split a sequence; None if tensors of the body come after the first layer of the head."""
     stages = tuple(_stages(module))
     wanted = {id(tensor) for tensor in head}
     held = [{id(tensor) for tensor in _tensors(stage)} for stage in stages]
@@ -59,7 +59,7 @@ def split_stages(module: nn.Sequential, head: list[Tensor]) -> StageSplit | None
 
 
 def split_module(module: nn.Module, head: list[Tensor], inputs: Inputs) -> ModuleSplit | None:
-    """Cut any module whose head is one module and, as one batch shows, the last thing it does."""
+    """Split any module whose head is one module and, tested on one batch, its last step."""
     wanted = {id(tensor) for tensor in head}
     matches = [part for part in module.modules() if {id(tensor) for tensor in _tensors(part)} == wanted]
     if not matches:
@@ -93,7 +93,7 @@ def _apply(stages: tuple[nn.Module, ...], x: Tensor) -> Tensor:
 
 
 def _is_last_step(split: ModuleSplit, inputs: Inputs) -> bool:
-    """Tried with disturbed weights: a factor that starts at 1 after the head would go unnoticed."""
+    """Test with perturbed weights, to notice a factor after the head that starts at 1."""
     kept = [parameter.detach().clone() for parameter in split.module.parameters()]
     stream = torch_stream("model", "disturbed")
     with evaluating(split.module):
@@ -108,7 +108,7 @@ def _is_last_step(split: ModuleSplit, inputs: Inputs) -> bool:
 
 
 def _capture(module: nn.Module, head: nn.Module, x: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Everything that the head was given, over all its calls, and what the module gave."""
+    """The inputs of all calls of the head, and the output of the module."""
     given: list[Tensor] = []
 
     def keep(_: nn.Module, arguments: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:

@@ -1,1 +1,1 @@
-"""What people see of a run: progress in the terminal, tables, curves and a report."""
+"""Views of runs and catalogues: progress in the terminal, tables, curves, reports."""

@@ -103,7 +103,7 @@ def methods_document(facts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _allowed(field: Mapping[str, Any]) -> str:
-    """What a setting may be, from its JSON schema."""
+    """The allowed values of a setting, from its JSON schema."""
     if "anyOf" in field:
         return " or ".join(_allowed(branch) for branch in field["anyOf"])
     if "enum" in field or "const" in field:
@@ -117,10 +117,10 @@ def _allowed(field: Mapping[str, Any]) -> str:
 
 
 def _inert(kind: "type[Method]", properties: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What the method says when a setting switches its own idea off: each setting is tried at its limits."""
+    """The warnings of settings that make the method inert, found by trying each setting at its limits."""
     from pydantic import ValidationError
 
-    said: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     tries: list[dict[str, Any]] = [{}]
     for name, field in properties.items():
         limits = {field[key] for key in ("minimum", "maximum") if key in field}
@@ -132,10 +132,10 @@ def _inert(kind: "type[Method]", properties: Mapping[str, Mapping[str, Any]]) ->
         try:
             sentence = kind(**settings).inert()
         except ValidationError:
-            continue  # this value needs others beside it
+            continue  # this value is only valid together with others
         if sentence:
-            said[sentence] = None
-    return list(said)
+            sentences[sentence] = None
+    return list(sentences)
 
 
 _SWITCHES: dict[str, tuple[Any, ...]] = {"boolean": (False, True), "number": (0, 1), "integer": (0, 1)}

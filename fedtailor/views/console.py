@@ -1,4 +1,4 @@
-"""Where things are printed: results on stdout, everything else on stderr."""
+"""Printing: results go to stdout, everything else to stderr."""
 
 import json
 import math
@@ -7,14 +7,14 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-PIPE_WIDTH = 160  # columns of a table that is piped into a file or another program
+PIPE_WIDTH = 160  # columns of a table when stdout is not a terminal
 
 
 def show(*things: RenderableType) -> None:
     """Print results on stdout."""
     console = results()
     for thing in things:
-        # A path or a command that is broken into lines cannot be copied; tables and prose fit the terminal.
+        # Paths and commands must not be broken into lines, so that they can be copied.
         console.print(thing, soft_wrap=isinstance(thing, str))
 
 
@@ -34,7 +34,7 @@ def messages() -> Console:
 
 
 def _standard(value: Any) -> Any:
-    """JSON knows no infinity and no NaN, which a loss that ran away may be."""
+    """Replace infinity and NaN (a diverged loss) by None: JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

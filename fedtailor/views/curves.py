@@ -1,4 +1,4 @@
-"""Accuracy over rounds, or over time: of one run, and of the methods of a comparison."""
+"""Curves of accuracy over rounds or over time, for a run or a comparison."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours: told apart with any colour vision, and in print.
+# Okabe and Ito's colours, which can be distinguished with any colour vision and in print
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6914")
 STROKES = ("-", "--", "-.", ":")
 MODELS = {"held": COLOURS[0], "global": COLOURS[1], "received": COLOURS[2]}
-FEW = 6  # methods whose bands do not yet make mud of each other
-WIDEST = 44  # letters in a line of a legend: settings can make long names
+FEW = 6  # most methods for which bands are still readable
+WIDEST = 44  # characters in a line of the legend
 INK, GREY, FAINT = "#333333", "#8a94a0", "#e6e9ed"
 
 Over = Literal["round", "time"]  # time: on the clients' devices
@@ -27,10 +27,10 @@ Over = Literal["round", "time"]  # time: on the clients' devices
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean and deviation over the seeds, round by round, in percent; and the final pass."""
+    """Mean and deviation over the seeds for each round, in percent, and the final pass."""
 
     label: str
-    rounds: Sequence[float]  # or, over time, the moments of their ends
+    rounds: Sequence[float]  # over time: the times at which rounds end
     means: list[float]
     spreads: list[float]
     final: list[float]
@@ -90,7 +90,7 @@ def draw_comparison(comparison: Comparison, path: Path, over: Over = "round") ->
 
 
 def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curve]:
-    """A curve per method, the best at the end first."""
+    """A curve per method, sorted by the last accuracy, best first."""
     settings = comparison.experiment.compare
     statistic = "pooled" if settings.pooled else "accuracy"
     wanted = ("held", "global") if settings.metric == "final" else (settings.metric,)
@@ -150,7 +150,7 @@ def _draw_models(axes: "Axes", by_model: Mapping[str, list[dict[str, Any]]]) -> 
 
 
 def _draw_many(axes: "Axes", models: Sequence[list[dict[str, Any]]], kind: str) -> None:
-    """More models than a legend can name: thin lines, named together."""
+    """Draw many models as thin lines with one entry in the legend."""
     for place, rows in enumerate(models):
         label = f"{len(models)} models of the kind {kind}" if place == 0 else None
         rounds = [row["round"] for row in rows]
@@ -201,7 +201,7 @@ def _draw_finals(axes: "Axes", curves: Sequence[Curve], looks: Mapping[str, dict
 
 
 def _looks(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """A colour for each method; when they are used up, they come again with another stroke."""
+    """A colour for each method; after the last colour they repeat with another stroke."""
     return {
         label: {"color": COLOURS[i % len(COLOURS)], "linestyle": STROKES[i // len(COLOURS) % len(STROKES)]}
         for i, label in enumerate(labels)
@@ -209,7 +209,7 @@ def _looks(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def dress(axes: "Axes", rounds: int | None) -> None:
-    """Axes of accuracy over so many rounds; over time, if None."""
+    """Style axes of accuracy over ``rounds`` rounds; None means over time."""
     from matplotlib.ticker import MaxNLocator
 
     if rounds is None:
@@ -231,24 +231,24 @@ def dress(axes: "Axes", rounds: int | None) -> None:
 
 
 def title(axes: "Axes", name: str, what: str) -> None:
-    """The name of the run above the figure, and what these axes show."""
+    """Set the run's name as the title of the figure, and ``what`` as the title of the axes."""
     axes.set_title(what, loc="left", fontsize=9, color=GREY)
     axes.figure.suptitle(name, x=0.01, ha="left", fontsize=12, color=INK)
 
 
 def legend(figure: "Figure", axes: "Axes") -> None:
-    """A legend beside the axes, or a word where there is nothing to see."""
+    """Add a legend beside the axes, or a note if there are no curves."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         labels = [fill(label, WIDEST) for label in labels]
         figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9, handlelength=2.6)
     else:
-        text = "nothing was evaluated on the way"
+        text = "no evaluations during the run"
         axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=GREY)
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """A figure that needs no window."""
+    """Make a figure that needs no window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

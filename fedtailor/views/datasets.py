@@ -38,7 +38,7 @@ def sources_page(lines: Sequence[Mapping[str, Any]], directory: Path) -> Rendera
 
 
 def federation_page(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Who has what: a line per client, the first ones if there are many."""
+    """The samples of the clients: a line per client, up to 100 clients."""
     lines = [
         (
             str(row["client"]),
@@ -54,14 +54,14 @@ def federation_page(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]
 
 
 def _found(source: "Source", sources: Mapping[str, "Source"], directory: Path) -> str:
-    from fedtailor.data.files import Shelf
+    from fedtailor.data.files import SourceFiles
 
     if not (source.canonical or source.compact or source.parts):
         return "bundled"
     if any(_found(sources[part], sources, directory) == "no" for part in source.parts):
         return "no"
-    shelf = Shelf(directory, source.name, source.folders, source.compact)
+    on_disk = SourceFiles(directory, source.name, source.folders, source.compact)
     for files in (source.canonical, source.compact):
-        if files and all(shelf.find(file.name) for file in files):
+        if files and all(on_disk.find(file.name) for file in files):
             return "yes"
     return "no" if source.canonical or source.compact else "yes"

@@ -14,7 +14,7 @@ BAR = 20  # characters of the longest bar
 
 
 def devices_page(document: Mapping[str, Any]) -> RenderableType:
-    """What every client's device can do: a line per client, the first ones if there are many."""
+    """The clients' devices: a line per client, up to 100 clients."""
     rows = document["devices"]
     longest = max(row["epoch_seconds"] for row in rows) or 1.0
     lines = [
@@ -30,7 +30,7 @@ def devices_page(document: Mapping[str, Any]) -> RenderableType:
         )
         for row in rows[:MANY]
     ]
-    header = ("client", "samples", "G/s", "Mbit/s down", "up", "latency s", "failure %", "there %", "exchange s")
+    header = ("client", "samples", "G/s", "Mbit/s down", "up", "latency s", "failure %", "available %", "exchange s")
     grid = Grid((*header, "epoch s", ""), tuple(lines), words=frozenset({10}))
     title = (
         f"{len(rows)} clients; {document['model']}: {quantity(document['flops'])} multiply-adds a sample, "

@@ -8,12 +8,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from fedtailor.views.console import messages
 
-Report = Callable[[str, int, int | None], None]  # file name, bytes so far, bytes in all if known
+Report = Callable[[str, int, int | None], None]  # file name, bytes so far, total bytes if known
 
 
 @contextmanager
 def downloading(quiet: bool = False) -> Iterator[Report]:
-    """What a download reports its progress to: a bar per file, or a line per file when nobody watches."""
+    """Yield a callback for download progress: a bar per file in a terminal, a line per file otherwise."""
     console = messages()
     if quiet or not sys.stderr.isatty():
         begun: set[str] = set()

@@ -1,4 +1,4 @@
-"""How numbers are written, the same way everywhere."""
+"""Formats of numbers, the same in all views."""
 
 NOTHING = "–"
 

@@ -18,7 +18,7 @@ HEADLINES = ("final", "held", "global", "received")
 
 
 def run_page(run: "Run", clients: bool = False) -> RenderableType:
-    """A run: what was evaluated, what it cost, who failed, and each client if wanted."""
+    """A run: its evaluations, costs and failures, and optionally each client."""
     from fedtailor.views.report import WORDS, cost, evaluation_grid, failure_grid, headline, remarks
 
     facts = run.summary()
@@ -64,7 +64,7 @@ def client_grid(scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
 
 
 def comparison_page(summary: dict[str, Any], width: int) -> RenderableType:
-    """The table of a comparison, as much of it as a terminal of this width shows well."""
+    """The table of a comparison, with the columns that fit a terminal of this width."""
     grid = comparison_grid(summary)
     shown = grid.fitting(width)
     left_out = grid.header[len(shown.header) :]
@@ -73,7 +73,7 @@ def comparison_page(summary: dict[str, Any], width: int) -> RenderableType:
 
 
 def run_lines(folder: Path, places: Iterable[Path]) -> list[dict[str, Any]]:
-    """The summary of every run below a folder; of a damaged one, what is wrong."""
+    """The summary of every run below a folder; for a damaged run, the error."""
     from fedtailor.runs import Run
 
     lines: list[dict[str, Any]] = []

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FEW_CLIENTS = 100  # up to here every client is drawn
-FEW_CLASSES = 25  # up to here classes have a row of bubbles and a name, beyond a line of a heat map
+FEW_CLIENTS = 100  # most clients that are drawn one by one
+FEW_CLASSES = 25  # most classes drawn as named rows of bubbles; more become a heat map
 INK, GREY = "#1f4e79", "#9aa5b1"
 PARTS = {"train": "#1f4e79", "val": "#e0a030", "test": "#7fb2d9"}
 
 
 def draw(federation: Federation, path: Path | str) -> Path:
-    """Draw the federation into a file, whose ending says the format (png, svg, pdf)."""
+    """Draw the federation into a file; its ending sets the format (png, svg, pdf)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -62,7 +62,7 @@ def _draw_bubbles(counts: np.ndarray, classes: tuple[str, ...], axes: "Axes") ->
 
     clients, kinds = np.nonzero(counts)
     room = min(700 / max(1, len(counts)), 300 / max(1, len(classes)))  # points between neighbours
-    largest = max(room, 7) ** 2  # neighbours may touch but not hide each other
+    largest = max(room, 7) ** 2  # neighbours may touch but not overlap
     areas = np.maximum(2.0, counts[clients, kinds] / counts.max() * largest)
     colours = colormaps["tab20" if len(classes) > 10 else "tab10"](kinds % 20)
     axes.scatter(clients, kinds, s=areas, c=colours, alpha=0.85, linewidths=0)
@@ -79,7 +79,7 @@ def _draw_heat(counts: np.ndarray, figure: "Figure", axes: "Axes") -> None:
     from matplotlib.colors import LogNorm
 
     shown = np.where(counts.T > 0, counts.T, np.nan)
-    # Logarithmic, and not from white: a single sample must be told from none.
+    # Logarithmic, starting above white: a single sample must differ from none.
     scale = LogNorm(vmin=0.3, vmax=max(1, int(counts.max())))
     image = axes.imshow(shown, aspect="auto", cmap="Blues", interpolation="nearest", norm=scale)
     axes.set_ylabel("class")
@@ -104,7 +104,7 @@ def _draw_sizes(federation: Federation, axes: "Axes") -> None:
 
 
 def _draw_histograms(federation: Federation, figure: "Figure") -> None:
-    """For many clients: how many have how much."""
+    """For many clients: histograms of samples and classes per client."""
     left, right = figure.subplots(1, 2)
     sizes = sum(shares.sizes for shares in shares_by_part(federation).values())
     width = max(1, -(-int(np.ptp(sizes) + 1) // 40))  # whole numbers, or the bars would have gaps

@@ -1,4 +1,4 @@
-"""How far a run is, on stderr: a live display in a terminal, plain lines anywhere else."""
+"""Progress of a run on stderr: a live display in a terminal, plain lines elsewhere."""
 
 import signal
 import sys
@@ -18,20 +18,20 @@ from fedtailor.views.console import messages
 from fedtailor.views.numbers import duration, percent, size
 
 EVERY = 5.0  # seconds between two plain lines
-PACE = 10  # rounds whose mean time tells the time left
+PACE = 10  # rounds whose mean time estimates the time left
 STOPPING = "finishing this round... (Ctrl-C again to stop at once)"
 
 
 class Display(Callback):
-    """What every display knows; by itself it shows warnings and failures only.
+    """The base of all displays; on its own it shows warnings and failures only.
 
-    It is a context, for one run or for several, one after the other.
+    It is a context manager for one run or several consecutive runs.
     """
 
     def __init__(self, runs: int = 1) -> None:
         self.console: Console = messages()
         self.runs, self.run = runs, 0
-        self._reasons: set[str] = set()  # a failure is told once, then counted
+        self._reasons: set[str] = set()  # a failure is printed once, then counted
 
     def __enter__(self) -> "Display":
         return self
@@ -72,11 +72,11 @@ class Display(Callback):
 
     @property
     def stopping(self) -> bool:
-        """Whether the user asked for an end."""
+        """Whether the user asked to stop."""
         return self._signals.asked
 
     def state(self) -> str:
-        """Accuracies, rewards, the time on the devices, bytes, failures."""
+        """The latest accuracies, rewards, device time, bytes and failures as text."""
         facts = [
             f"{model} {percent(self.metrics[model]['accuracy'])} %"
             for model in ("received", "held", "global")
@@ -92,7 +92,7 @@ class Display(Callback):
         return "  ".join(facts)
 
     def left(self) -> str:
-        """The time the remaining rounds will take."""
+        """The estimated time of the remaining rounds as text."""
         if not self.times or self.round >= self.rounds:
             return ""
         seconds = (self.rounds - self.round) * sum(self.times) / len(self.times)
@@ -133,7 +133,7 @@ class Lines(Display):
 
 
 class Live(Display):
-    """Bars that move: all runs, the rounds of this one, the tasks of this round."""
+    """Progress bars: all runs, the rounds of this run, the tasks of this round."""
 
     def __init__(self, runs: int = 1) -> None:
         super().__init__(runs)
@@ -187,14 +187,22 @@ class Live(Display):
 
 
 def progress(*, quiet: bool = False, runs: int = 1) -> Display:
-    """The display that fits."""
+    """Return the display that fits the terminal.
+
+    Parameters
+    ----------
+    quiet : bool
+        Show warnings and failures only.
+    runs : int
+        Number of runs that the display will show.
+    """
     if quiet:
         return Display(runs)
     return Live(runs) if sys.stderr.isatty() else Lines(runs)
 
 
 class _Note(ProgressColumn):
-    """What stands beside a bar; drawn by the display's own thread, so a Ctrl-C is answered at once."""
+    """The note beside a bar; the display's own thread draws it, so it reacts to Ctrl-C at once."""
 
     def __init__(self, display: Live) -> None:
         super().__init__()
@@ -207,7 +215,7 @@ class _Note(ProgressColumn):
 
 
 class _Signals:
-    """Notes that the user asked for an end, and hands the signal on to the run, which decides."""
+    """Records that the user asked to stop, and passes the signal on to the run."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -225,6 +233,6 @@ class _Signals:
         self._before = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        # Only a note: printing here could meet a line that is half written.
+        # No printing here: the signal may interrupt a line that is half written.
         self.asked = True
         self._before[signal.Signals(number)](number, frame)

@@ -80,7 +80,7 @@ def method_text(method: Mapping[str, Any]) -> str:
 
 
 def evaluation_grid(metrics: Mapping[str, Mapping[str, Any]]) -> Grid:
-    """What was evaluated last: a row per model, accuracies in percent."""
+    """The latest evaluation: a row per model, accuracies in percent."""
     models = [m for m in MODELS if m in metrics] + [m for m in metrics if m not in MODELS]
     rows = [
         (
@@ -96,11 +96,11 @@ def evaluation_grid(metrics: Mapping[str, Mapping[str, Any]]) -> Grid:
 
 
 def remarks(metrics: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What the numbers do not say by themselves."""
+    """Remarks that explain the numbers."""
     untrained = metrics.get("held", {}).get("untrained", 0)
     if not untrained:
         return []
-    return [f"{untrained} of the clients never trained: what they would receive counts as held."]
+    return [f"{untrained} of the clients never trained: the model they would receive counts as held."]
 
 
 def cost(facts: Mapping[str, Any]) -> str:
@@ -120,7 +120,7 @@ def cost(facts: Mapping[str, Any]) -> str:
 
 
 def failure_grid(events: Iterable[Mapping[str, Any]]) -> Grid:
-    """Who was left out, grouped by the reason, the most frequent first."""
+    """The clients left out of rounds, grouped by reason, the most frequent first."""
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for event in events:
         groups[cause(event["detail"])].append(event)

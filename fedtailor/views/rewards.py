@@ -1,4 +1,4 @@
-"""What an agent's decisions brought, one after the other."""
+"""The rewards of an agent's decisions, in order."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -10,7 +10,7 @@ from fedtailor.views.curves import COLOURS, FAINT, GREY, new_figure, title
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PARTS = 20  # the moving mean goes over this part of all decisions
+PARTS = 20  # the moving mean covers one of this many parts of all decisions
 
 
 def rewards_figure(run: Run) -> "Figure":
@@ -36,6 +36,6 @@ def rewards_figure(run: Run) -> "Figure":
 
 
 def moving_mean(values: Sequence[float], window: int) -> list[float]:
-    """The mean of every ``window`` values in a row."""
+    """The mean of every ``window`` consecutive values."""
     sums = [0.0, *accumulate(values)]
     return [(after - before) / window for before, after in zip(sums, sums[window:], strict=False)]

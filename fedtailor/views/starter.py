@@ -1,23 +1,23 @@
-"""The experiment that ``fedtailor new`` writes: what most people change, with the defaults beside it."""
+"""The experiment that ``fedtailor new`` writes: the most common settings, and others as comments."""
 
 STARTER = """\
 # An experiment. Start it with:   fedtailor run {name}
 # Compare methods with:           fedtailor compare {name}
-# Lines that begin with "#" show what else can be set; what is left out has its default.
+# Lines that begin with "#" show other settings; a setting that is left out has its default.
 
-seed = 0            # of every random stream: the same seed gives the same result, bit for bit
-rounds = 20         # rounds of the federation
+seed = 0            # seed of every random stream: the same seed gives the same result, bit for bit
+rounds = 20         # number of rounds
 
 [data]
 source = "digits"   # 'fedtailor data list' shows them all; "folder" is your own data
 clients = 20
-# dir = "data"      # where the files of the data sets are
+# dir = "data"      # folder with the files of the data sets
 
 [data.partition]
 kind = "dirichlet"  # or "iid", "pathological", "one-label", "mixed", "by-writer", "by-domain"
 alpha = 0.1         # smaller: the clients differ more
 
-# [data.split]      # of every client's samples
+# [data.split]      # shares of every client's samples
 # train = 0.75
 # val = 0.0
 # test = 0.25
@@ -40,10 +40,10 @@ name = "fedper"     # 'fedtailor methods' shows them all, 'fedtailor methods NAM
 ratio = 1.0         # share of the clients in a round
 # dropout = 0.1     # probability that a chosen client does not answer
 
-# [devices]         # a virtual clock; 'fedtailor devices {name}' shows what every client's device can do
+# [devices]         # a virtual clock; 'fedtailor devices {name}' shows every client's device
 # profiles = {{ kind = "uniform", spread = 10 }}  # or "tiers", "log-normal", "csv"
-# speed = 10.0      # billion multiply-adds a second, of the fastest
-# deadline = 60     # seconds; who is late is left out of the round
+# speed = 10.0      # billion multiply-adds a second of the fastest device
+# deadline = 60     # seconds; a late client is left out of the round
 
 # [evaluation]
 # every = 1         # rounds between two evaluations
@@ -60,5 +60,5 @@ metric = "final"    # the headline of the table: final, held, received or global
 
 
 def starter(name: str) -> str:
-    """The text of a new experiment in a file of this name."""
+    """The text of a new experiment for a file of this name."""
     return STARTER.format(name=name)

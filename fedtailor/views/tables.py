@@ -1,4 +1,4 @@
-"""A table once, as rich, Markdown, LaTeX and CSV; and the table of a comparison."""
+"""Tables for the terminal, Markdown, LaTeX and CSV, and the table of a comparison."""
 
 import csv
 import io
@@ -28,11 +28,11 @@ class Grid:
     title: str = ""
 
     def rich(self) -> Table:
-        """For the terminal."""
+        """The table for the terminal."""
         table = Table(title=self.title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
         for column, name in enumerate(self.header):
             justify: Literal["left", "right"] = "left" if column in self.words else "right"
-            # A name that is cut in two cannot be copied into a command; sentences and headers may wrap.
+            # Names must not wrap, so that they can be copied into a command; sentences and headers may.
             narrowest = None if column in self.words else self._narrowest(column)
             table.add_column(name, justify=justify, no_wrap=column == 0, min_width=narrowest)
         for row, cells in enumerate(self.rows):
@@ -40,7 +40,7 @@ class Grid:
         return table
 
     def markdown(self) -> str:
-        """With columns aligned in the text itself."""
+        """The table as Markdown with aligned columns."""
         rows = [
             [
                 f"**{_escape_markdown(c)}**" if (row, i) in self.best else _escape_markdown(c)
@@ -54,7 +54,7 @@ class Grid:
         return "".join("| " + " | ".join(self._padded(line, widths)) + " |\n" for line in lines)
 
     def latex(self) -> str:
-        """A booktabs tabular."""
+        """The table as a LaTeX booktabs tabular."""
         columns = "".join("l" if i in self.words else "r" for i in range(len(self.header)))
         rows = [
             [
@@ -80,7 +80,7 @@ class Grid:
         return "\n".join(lines) + "\n"
 
     def fitting(self, width: int) -> "Grid":
-        """As many of the columns, from the left and at least two, as fit into a width without broken numbers."""
+        """The leftmost columns, at least two, that fit into a width without broken numbers."""
         needed, columns = 1, 0
         for column in range(len(self.header)):
             needed += self._narrowest(column) + 3
@@ -151,7 +151,7 @@ def _mean_and_spread(row: dict[str, Any], key: str) -> str:
 
 
 def _best(table: Sequence[dict[str, Any]], key: str) -> set[int]:
-    """The rows with the highest mean as it is printed; nothing is best when there is nothing to compare."""
+    """The rows with the highest printed mean; none if all are equal or only one is known."""
     known = {index: float(percent(row[key])) for index, row in enumerate(table) if row[key] is not None}
     if len(known) < 2 or len(set(known.values())) == 1:
         return set()
@@ -162,7 +162,7 @@ def _number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.1f}"
 
 
-# Columns of a comparison with devices: what the clock says, and how it is written
+# Columns of a comparison with devices: header and format of each clock value
 CLOCK: dict[str, tuple[str, Callable[[float | None], str]]] = {
     "virtual_seconds": ("time on devices s", figures),
     "latency": ("straggling s", figures),

@@ -125,7 +125,7 @@ def test_a_broken_connection_is_taken_up_again(server: Server, source: str, tmp_
 
 def test_a_hopeless_connection_is_given_up_but_the_part_stays(server: Server, source: str, tmp_path: Path) -> None:
     server.cut_after = 1000
-    with pytest.raises(UserError, match="the connection broke off 5 times"):
+    with pytest.raises(UserError, match="the connection broke 5 times"):
         get(source, tmp_path, addresses=[server.address])
     assert (tmp_path / source / "data.bin.part").stat().st_size == 5000
     assert not (tmp_path / source / "data.bin").exists()

@@ -201,7 +201,7 @@ def test_impossible_wishes_end_in_one_sentence() -> None:
         build(synthetic(partition={"kind": "pathological", "classes": 7}), 0)
     with pytest.raises(UserError, match="cannot give 8 clients 200 of 1200 samples"):
         build(synthetic(partition={"kind": "dirichlet", "min_size": 200}), 0)
-    with pytest.raises(UserError, match="partition by-writer needs a source that says which group"):
+    with pytest.raises(UserError, match="partition by-writer needs a source with groups"):
         build(DataSettings(partition="by-writer"), 0)
     with pytest.raises(UserError, match="'digits' has no test split of its own"):
         build(DataSettings(split="official"), 0)

@@ -60,7 +60,7 @@ def test_the_hours_depend_on_the_seed() -> None:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (["0,5,5"], "ends too early"),
+        (["0,5,5"], "raise the end"),
         (["0,0,5", "0,4,6"], "overlap"),
         (["3,0,5"], "the clients are 0 to 2"),
         (["0.5,0,5"], "client 0.5"),

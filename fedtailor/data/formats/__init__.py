@@ -1,1 +1,1 @@
-"""Readers of the files in which known data sets are published, one module per family of formats."""
+"""Readers for the published files of known data sets, one module per family of formats."""

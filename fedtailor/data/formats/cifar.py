@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from fedtailor.data.files import Shelf, members
+from fedtailor.data.files import SourceFiles, members
 from fedtailor.data.samples import Samples, train_and_test
 
 from .deltas import undelta
@@ -33,47 +33,47 @@ TEN_STATISTICS = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 HUNDRED_STATISTICS = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 
 
-def cifar10(shelf: Shelf) -> Samples:
+def cifar10(files: SourceFiles) -> Samples:
     batches = [f"data_batch_{i}" for i in range(1, 6)]
-    binary = shelf.find("cifar-10-binary.tar.gz", "cifar-10-batches-bin")
-    python = shelf.find("cifar-10-python.tar.gz", "cifar-10-batches-py")
+    binary = files.find("cifar-10-binary.tar.gz", "cifar-10-batches-bin")
+    python = files.find("cifar-10-python.tar.gz", "cifar-10-batches-py")
     if binary:
-        parts = _binary(shelf, binary, [f"{name}.bin" for name in batches], "test_batch.bin", 1, 10)
+        parts = _binary(files, binary, [f"{name}.bin" for name in batches], "test_batch.bin", 1, 10)
     elif python:
-        parts = _python(shelf, python, batches, "test_batch", b"labels", 10)
-    elif shelf.find("data_batch_1.npz"):
-        compact = [_compact_batch(shelf, f"{name}.npz") for name in [*batches, "test_batch"]]
+        parts = _python(files, python, batches, "test_batch", b"labels", 10)
+    elif files.find("data_batch_1.npz"):
+        compact = [_compact_batch(files, f"{name}.npz") for name in [*batches, "test_batch"]]
         parts = _join(compact[:-1]), compact[-1]
     else:
-        raise shelf.missing("cifar-10-binary.tar.gz")
+        raise files.missing("cifar-10-binary.tar.gz")
     return train_and_test(*parts, TEN, *TEN_STATISTICS)
 
 
-def cifar100(shelf: Shelf) -> Samples:
-    binary = shelf.find("cifar-100-binary.tar.gz", "cifar-100-binary")
-    python = shelf.find("cifar-100-python.tar.gz", "cifar-100-python")
-    compact = shelf.find("cifar100_subset.npz")
+def cifar100(files: SourceFiles) -> Samples:
+    binary = files.find("cifar-100-binary.tar.gz", "cifar-100-binary")
+    python = files.find("cifar-100-python.tar.gz", "cifar-100-python")
+    compact = files.find("cifar100_subset.npz")
     if binary:
-        parts = _binary(shelf, binary, ["train.bin"], "test.bin", 2, 100)
+        parts = _binary(files, binary, ["train.bin"], "test.bin", 2, 100)
     elif python:
-        parts = _python(shelf, python, ["train"], "test", b"fine_labels", 100)
+        parts = _python(files, python, ["train"], "test", b"fine_labels", 100)
     elif compact:
         keys = ("x_train_delta", "y_train", "x_test_delta", "y_test")
-        x, y, x_test, y_test = shelf.arrays(compact, "the compact CIFAR-100 subset", *keys)
+        x, y, x_test, y_test = files.arrays(compact, "the compact CIFAR-100 subset", *keys)
         parts = (undelta(x), y), (undelta(x_test), y_test)
     else:
-        raise shelf.missing("cifar-100-binary.tar.gz")
+        raise files.missing("cifar-100-binary.tar.gz")
     return train_and_test(*parts, HUNDRED, *HUNDRED_STATISTICS)
 
 
-def _compact_batch(shelf: Shelf, name: str) -> Labelled:
-    path = shelf.need(name)
-    coded, y = shelf.arrays(path, "a compact CIFAR-10 batch", "x_delta", "y")
+def _compact_batch(files: SourceFiles, name: str) -> Labelled:
+    path = files.need(name)
+    coded, y = files.arrays(path, "a compact CIFAR-10 batch", "x_delta", "y")
     return undelta(coded), y
 
 
 def _binary(
-    shelf: Shelf, path: Path, train: list[str], test: str, label_bytes: int, classes: int
+    files: SourceFiles, path: Path, train: list[str], test: str, label_bytes: int, classes: int
 ) -> tuple[Labelled, Labelled]:
     """Records of the label (for CIFAR-100 the coarse, then the fine one) and 3072 bytes of planes R, G, B."""
 
@@ -84,11 +84,11 @@ def _binary(
         records = np.frombuffer(content, np.uint8).reshape(-1, width)
         return _checked(records[:, label_bytes:], records[:, label_bytes - 1], classes)
 
-    return _batches(shelf, path, train, test, parse)
+    return _batches(files, path, train, test, parse)
 
 
 def _python(
-    shelf: Shelf, path: Path, train: list[str], test: str, key: bytes, classes: int
+    files: SourceFiles, path: Path, train: list[str], test: str, key: bytes, classes: int
 ) -> tuple[Labelled, Labelled]:
     def parse(content: bytes) -> Labelled:
         batch = read_plain_pickle(content)
@@ -96,14 +96,14 @@ def _python(
             raise ValueError("it holds no dictionary with the images")
         return _checked(batch[b"data"], np.array(batch[key], np.int64), classes)
 
-    return _batches(shelf, path, train, test, parse)
+    return _batches(files, path, train, test, parse)
 
 
 def _batches(
-    shelf: Shelf, path: Path, train: list[str], test: str, parse: Callable[[bytes], Labelled]
+    files: SourceFiles, path: Path, train: list[str], test: str, parse: Callable[[bytes], Labelled]
 ) -> tuple[Labelled, Labelled]:
     found = {}
-    with shelf.reading(path, f"the CIFAR archive with {', '.join([*train, test])}"):
+    with files.reading(path, f"the CIFAR archive with {', '.join([*train, test])}"):
         for name, content in members(path, lambda name: PurePosixPath(name).name in [*train, test]):
             found[PurePosixPath(name).name] = parse(content)
         missing = [name for name in [*train, test] if name not in found]

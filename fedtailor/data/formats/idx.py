@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedtailor.data.files import Shelf, open_maybe_gz
+from fedtailor.data.files import SourceFiles, open_maybe_gz
 from fedtailor.data.samples import Samples, train_and_test
 from fedtailor.errors import UserError
 
@@ -24,35 +24,35 @@ CLOTHES = (
 )
 
 
-def mnist(shelf: Shelf) -> Samples:
-    _not_the_other(shelf, "Fashion-MNIST", (29515, "25c81989df183df01b3e8a0aad5dffbe"))
-    train, test = images_and_labels(shelf)
+def mnist(files: SourceFiles) -> Samples:
+    _not_the_other(files, "Fashion-MNIST", (29515, "25c81989df183df01b3e8a0aad5dffbe"))
+    train, test = images_and_labels(files)
     return train_and_test(train, test, DIGITS, mean=(0.1307,), std=(0.3081,))
 
 
-def fashion_mnist(shelf: Shelf) -> Samples:
-    _not_the_other(shelf, "MNIST", (28881, "d53e105ee54ea40749a09fcbcd1e9432"))
-    train, test = images_and_labels(shelf)
+def fashion_mnist(files: SourceFiles) -> Samples:
+    _not_the_other(files, "MNIST", (28881, "d53e105ee54ea40749a09fcbcd1e9432"))
+    train, test = images_and_labels(files)
     return train_and_test(train, test, CLOTHES, mean=(0.2860,), std=(0.3530,))
 
 
-def images_and_labels(shelf: Shelf) -> list[tuple[np.ndarray, np.ndarray]]:
+def images_and_labels(files: SourceFiles) -> list[tuple[np.ndarray, np.ndarray]]:
     """[(x, y) for training, (x, y) for testing], x (N, 28, 28, 1) uint8."""
     parts = []
     for part in ("train", "t10k"):
-        x, _ = _read(shelf, f"{part}-images-idx3-ubyte", 3)
-        y, path = _read(shelf, f"{part}-labels-idx1-ubyte", 1)
-        with shelf.reading(path, f"the labels of {len(x)} images"):
+        x, _ = _read(files, f"{part}-images-idx3-ubyte", 3)
+        y, path = _read(files, f"{part}-labels-idx1-ubyte", 1)
+        with files.reading(path, f"the labels of {len(x)} images"):
             if len(y) != len(x) or y.max(initial=0) > 9:
                 raise ValueError(f"it has {len(y)} labels up to {y.max(initial=0)}")
         parts.append((x[..., None], y))
     return parts
 
 
-def _read(shelf: Shelf, name: str, dimensions: int) -> tuple[np.ndarray, Path]:
+def _read(files: SourceFiles, name: str, dimensions: int) -> tuple[np.ndarray, Path]:
     """The uint8 array in an IDX file: 0, 0, 8, number of dimensions, the sizes (big-endian), the bytes."""
-    path = shelf.need(f"{name}.gz", name, name.replace("-idx", ".idx"))
-    with shelf.reading(path, f"an IDX file with {dimensions} dimensions"):
+    path = files.need(f"{name}.gz", name, name.replace("-idx", ".idx"))
+    with files.reading(path, f"an IDX file with {dimensions} dimensions"):
         with open_maybe_gz(path) as file:
             content = file.read()
         if content[:4] != bytes((0, 0, 8, dimensions)):
@@ -65,15 +65,15 @@ def _read(shelf: Shelf, name: str, dimensions: int) -> tuple[np.ndarray, Path]:
     raise AssertionError("unreachable")
 
 
-def _not_the_other(shelf: Shelf, other: str, label_file: tuple[int, str]) -> None:
+def _not_the_other(files: SourceFiles, other: str, label_file: tuple[int, str]) -> None:
     """MNIST and Fashion-MNIST use the same file names, so a mix-up would go unnoticed."""
     from hashlib import md5
 
-    path = shelf.find(f"{LABELS}.gz")
+    path = files.find(f"{LABELS}.gz")
     if path is None or path.stat().st_size != label_file[0]:
         return
     if md5(path.read_bytes(), usedforsecurity=False).hexdigest() == label_file[1]:
         raise UserError(
-            f"{path} belongs to {other}, not to {shelf.source}: put each into a folder of its own "
-            f"or run 'fedtailor data get {shelf.source}'"
+            f"{path} belongs to {other}, not to {files.source}: put each into a folder of its own "
+            f"or run 'fedtailor data get {files.source}'"
         )

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
-from fedtailor.data.files import Shelf, open_maybe_gz
+from fedtailor.data.files import SourceFiles, open_maybe_gz
 from fedtailor.data.samples import Samples, train_and_test
 
 TOPICS = ("World", "Sports", "Business", "Sci/Tech")
@@ -16,10 +16,10 @@ TOKENS = 64
 WORD = re.compile(r"[^\W_]+")
 
 
-def ag_news(shelf: Shelf) -> Samples:
-    train = shelf.need("train.csv", "train.csv.gz", "train_subset.csv.gz")
-    test = shelf.need("test.csv", "test.csv.gz")
-    return train_and_test(_texts(shelf, train), _texts(shelf, test), TOPICS, vocabulary=VOCABULARY)
+def ag_news(files: SourceFiles) -> Samples:
+    train = files.need("train.csv", "train.csv.gz", "train_subset.csv.gz")
+    test = files.need("test.csv", "test.csv.gz")
+    return train_and_test(_texts(files, train), _texts(files, test), TOPICS, vocabulary=VOCABULARY)
 
 
 def hashed_tokens(texts: list[str]) -> np.ndarray:
@@ -38,13 +38,13 @@ def hashed_tokens(texts: list[str]) -> np.ndarray:
     return tokens
 
 
-def _texts(shelf: Shelf, path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _texts(files: SourceFiles, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Rows are class 1..4, title, description; in the compact file the two texts are one."""
     import csv
 
     labels: list[int] = []
     texts: list[str] = []
-    with shelf.reading(path, "AG News rows of class, title and description"):
+    with files.reading(path, "AG News rows of class, title and description"):
         with open_maybe_gz(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
             for row in csv.reader(text, strict=True):
                 if len(row) not in (2, 3) or row[0] not in ("1", "2", "3", "4"):

@@ -5,29 +5,29 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from fedtailor.data.files import Shelf, members
+from fedtailor.data.files import SourceFiles, members
 from fedtailor.data.samples import Samples, with_statistics
 
 SIDE = 105
 SMALL = 35
 
 
-def omniglot(shelf: Shelf) -> Samples:
+def omniglot(files: SourceFiles) -> Samples:
     """Drawings at 35x35 (0 = paper, 255 = ink); the label is the alphabet, the group is the drawer.
 
-    All drawings belong together: Omniglot's own two parts differ in their alphabets, so the second
-    is no test set for the first.
+    There is no test split: Omniglot's two parts have different alphabets, so the second cannot test
+    the first.
     """
-    archives = [shelf.find(f"images_{part}.zip", f"images_{part}") for part in ("background", "evaluation")]
-    compact = shelf.find("omniglot.npz")
+    archives = [files.find(f"images_{part}.zip", f"images_{part}") for part in ("background", "evaluation")]
+    compact = files.find("omniglot.npz")
     names: Sequence[str] | np.ndarray
     if any(archives) or not compact:
         for path, part in zip(archives, ("background", "evaluation"), strict=True):
             if path is None:
-                raise shelf.missing(f"images_{part}.zip")
-        ink, alphabet, drawer, names = _drawings(shelf, [path for path in archives if path])
+                raise files.missing(f"images_{part}.zip")
+        ink, alphabet, drawer, names = _drawings(files, [path for path in archives if path])
     else:
-        packed, alphabet, drawer, names = shelf.arrays(
+        packed, alphabet, drawer, names = files.arrays(
             compact, "the compact Omniglot file", "x_packed", "alphabet", "drawer", "alphabet_names"
         )
         ink = _shrink(packed)
@@ -42,13 +42,13 @@ def omniglot(shelf: Shelf) -> Samples:
     return with_statistics(samples)
 
 
-def _drawings(shelf: Shelf, archives: list[Path]) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
+def _drawings(files: SourceFiles, archives: list[Path]) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
     """Files are named <archive>/<alphabet>/<character>/<number>_<drawer>.png."""
     rows: list[np.ndarray] = []
     alphabets: list[str] = []
     drawers: list[int] = []
     for path in archives:
-        with shelf.reading(path, "an Omniglot archive of 105x105 PNG files"):
+        with files.reading(path, "an Omniglot archive of 105x105 PNG files"):
             before = len(rows)
             for name, content in members(path, lambda name: name.endswith(".png")):
                 place = PurePosixPath(name)

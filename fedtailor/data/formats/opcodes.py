@@ -1,7 +1,7 @@
-"""Reading dictionaries of plain values and uint8 arrays from pickle files without unpickling.
+"""Read dictionaries of plain values and uint8 arrays from pickle files without unpickling.
 
-Unpickling can run any code. This reader walks over the opcodes and understands only what the CIFAR
-Python archives contain; everything else is refused. Nothing named in the file is ever imported.
+Unpickling can run any code. This reader interprets only the opcodes of the CIFAR Python
+archives and refuses all others. It never imports a name from the file.
 """
 
 import pickletools
@@ -25,7 +25,7 @@ class Name(str):
 
 
 class Hollow:
-    """An array or dtype that is announced but not yet described."""
+    """An array or dtype whose content follows later in the file."""
 
     def __init__(self, name: str, args: tuple[Any, ...]) -> None:
         self.name, self.args = name, args

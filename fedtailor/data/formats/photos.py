@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from fedtailor.data.files import Shelf, members
+from fedtailor.data.files import SourceFiles, members
 from fedtailor.data.samples import Samples, train_and_test, with_statistics
 from fedtailor.errors import UserError
 
@@ -17,12 +17,12 @@ CROP = 160
 TINY_STATISTICS = ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821))
 
 
-def tiny_imagenet(shelf: Shelf) -> Samples:
+def tiny_imagenet(files: SourceFiles) -> Samples:
     """200 classes at 64x64; the validation images are the test split, as the test images have no labels."""
-    path = shelf.find("tiny-imagenet-200.zip", "tiny-imagenet-200")
+    path = files.find("tiny-imagenet-200.zip", "tiny-imagenet-200")
     if path is None:
-        raise shelf.missing("tiny-imagenet-200.zip")
-    with shelf.reading(path, "the Tiny ImageNet archive"):
+        raise files.missing("tiny-imagenet-200.zip")
+    with files.reading(path, "the Tiny ImageNet archive"):
         texts = {
             PurePosixPath(name).name: content.decode()
             for name, content in members(path, lambda name: name.endswith(".txt") and "boxes" not in name)
@@ -42,18 +42,18 @@ def tiny_imagenet(shelf: Shelf) -> Samples:
     return train_and_test(train, val, names, *TINY_STATISTICS)
 
 
-def mnist_m(shelf: Shelf, mnist: Shelf) -> Samples:
+def mnist_m(files: SourceFiles, mnist: SourceFiles) -> Samples:
     """MNIST digits blended with photos, |photo patch - digit| per channel (Ganin and Lempitsky, 2015).
 
     Generated from MNIST and the 200 training photos of BSDS500, in the order of MNIST; it is not the
     file that the authors published.
     """
-    return with_statistics(blended_digits(shelf, mnist))
+    return with_statistics(blended_digits(files, mnist))
 
 
-def blended_digits(shelf: Shelf, mnist: Shelf) -> Samples:
+def blended_digits(files: SourceFiles, mnist: SourceFiles) -> Samples:
     """MNIST-M without the statistics, for a source that is made from it."""
-    photos = _bsds500(shelf)
+    photos = _bsds500(files)
     train, test = ((_blend(x[..., 0], photos, seed), y) for seed, (x, y) in enumerate(images_and_labels(mnist)))
     return train_and_test(train, test, DIGITS)
 
@@ -61,7 +61,7 @@ def blended_digits(shelf: Shelf, mnist: Shelf) -> Samples:
 def _blend(digits: np.ndarray, photos: np.ndarray, seed: int) -> np.ndarray:
     """(N, 28, 28) uint8 -> (N, 28, 28, 3) uint8.
 
-    The stream is fixed and not the experiment's: this is a data set, the same for everyone.
+    The stream is fixed and independent of the experiment's seed, so the data set is always the same.
     """
     stream = np.random.RandomState(seed)
     count, places, reach = len(digits), photos.shape[1] - 27, np.arange(28)
@@ -76,15 +76,15 @@ def _blend(digits: np.ndarray, photos: np.ndarray, seed: int) -> np.ndarray:
     return blended
 
 
-def _bsds500(shelf: Shelf) -> np.ndarray:
+def _bsds500(files: SourceFiles) -> np.ndarray:
     """(200, 160, 160, 3): the central part of every training photo, ordered by file name."""
-    compact = shelf.find("bsds500_train_crops.npz")
+    compact = files.find("bsds500_train_crops.npz")
     if compact:
-        return undelta(*shelf.arrays(compact, "the compact file of BSDS500 photos", "photos_delta"))
-    path = shelf.find("BSR_bsds500.tgz", "BSR")
+        return undelta(*files.arrays(compact, "the compact file of BSDS500 photos", "photos_delta"))
+    path = files.find("BSR_bsds500.tgz", "BSR")
     if path is None:
-        raise shelf.missing("BSR_bsds500.tgz")
-    with shelf.reading(path, "the BSDS500 archive"):
+        raise files.missing("BSR_bsds500.tgz")
+    with files.reading(path, "the BSDS500 archive"):
         found = {
             PurePosixPath(name).name: _decode(content, "mnist-m")
             for name, content in members(path, lambda name: "images/train/" in name and name.endswith(".jpg"))

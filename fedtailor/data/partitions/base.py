@@ -14,7 +14,7 @@ Stream = np.random.RandomState
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The samples to be dealt out: their labels and, if the source knows them, their groups."""
+    """The samples to deal: their labels and, if the source has them, their groups."""
 
     labels: np.ndarray  # int64 (n,)
     classes: tuple[str, ...]
@@ -26,9 +26,10 @@ class PartitionSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     needs_classes: ClassVar[bool] = True
-    pools_test: ClassVar[bool] = False  # deals the official test samples too, whatever the split
+    pools_test: ClassVar[bool] = False  # also deals the official test samples, for every split
 
     def deal(self, pool: Pool, clients: int, stream: Stream) -> Shares:
+        """Assign the samples of a pool to the clients."""
         raise NotImplementedError
 
 

@@ -14,7 +14,7 @@ from .base import PartitionSettings, Pool, Stream, check_enough, rows_by_class
 
 
 class Pathological(PartitionSettings):
-    """Every client has samples of exactly so many classes."""
+    """Every client has samples of exactly ``classes`` classes."""
 
     kind: Literal["pathological"] = "pathological"
     classes: int = Field(2, ge=1, description="Number of distinct classes every client has.")
@@ -24,7 +24,7 @@ class Pathological(PartitionSettings):
 
 
 class Groups(PartitionSettings):
-    """Clients in groups of about equal size, one after the other, each with classes of its own; others are not used."""
+    """Clients form groups of about equal size; each group has its own classes. Other classes are not used."""
 
     kind: Literal["groups"] = "groups"
     labels: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = Field(
@@ -71,10 +71,10 @@ def pathological(labels: np.ndarray, clients: int, stream: Stream, classes: int 
             f"partition pathological with {clients} clients of {classes} classes leaves some of the "
             f"{len(present)} classes without an owner: raise data.clients or data.partition.classes"
         )
-    hands = _deal_hands(_shards_per_class(sizes, clients, classes), clients, stream)
+    classes_of = _assign_classes(_shards_per_class(sizes, clients, classes), clients, stream)
     owners = np.empty(len(labels), np.int64)
     for each, rows in enumerate(rows_by_class(label, len(present), stream)):
-        holders = stream.permutation(np.flatnonzero((hands == each).any(1)))
+        holders = stream.permutation(np.flatnonzero((classes_of == each).any(1)))
         owners[rows] = holders[np.arange(len(rows)) * len(holders) // len(rows)]
     return Shares.from_owners(owners, clients)
 
@@ -128,17 +128,17 @@ def mixed(labels: np.ndarray, clients: int, stream: Stream, sigma: float = 0.5) 
     present, label, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     if narrow and len(present) < 2:
         raise UserError("partition mixed needs data with at least 2 classes: choose another data.source")
-    who = stream.permutation(clients)  # the first `narrow` of these have two classes
+    order = stream.permutation(clients)  # the first `narrow` of these have two classes
     shards = np.zeros(len(present), np.int64)
     if narrow:
         chosen = stream.permutation(len(present))[: 2 * narrow]
         shards[chosen] = _shards_per_class(sizes[chosen], narrow, 2)
-    hands = _deal_hands(shards, narrow, stream) if narrow else np.zeros((0, 2), np.int64)
+    classes_of = _assign_classes(shards, narrow, stream) if narrow else np.zeros((0, 2), np.int64)
     half = len(labels) // (2 * clients)
     owners = np.empty(len(labels), np.int64)
-    turn = 0  # goes round the wide clients, so that left-over samples are spread evenly
+    turn = 0  # cycles through the wide clients, so that left-over samples are spread evenly
     for each, rows in enumerate(rows_by_class(label, len(present), stream)):
-        holders = who[np.flatnonzero((hands == each).any(1))]
+        holders = order[np.flatnonzero((classes_of == each).any(1))]
         size = min(half, (len(rows) - wide) // max(1, len(holders)))
         if len(rows) < wide or (len(holders) and size < 1):
             raise UserError(
@@ -147,13 +147,13 @@ def mixed(labels: np.ndarray, clients: int, stream: Stream, sigma: float = 0.5) 
             )
         taken = size * len(holders)
         owners[rows[:taken]] = np.repeat(holders, size)
-        owners[rows[taken:]] = who[narrow + (turn + np.arange(len(rows) - taken)) % wide]
+        owners[rows[taken:]] = order[narrow + (turn + np.arange(len(rows) - taken)) % wide]
         turn += len(rows) - taken
     return Shares.from_owners(owners, clients)
 
 
 def _shards_per_class(sizes: np.ndarray, clients: int, each: int) -> np.ndarray:
-    """How many of the ``clients * each`` shards are cut from each class, so that shards are alike in size.
+    """The number of the ``clients * each`` shards cut from each class, so that shards have similar sizes.
 
     A class gives at least one shard, at most one per client, and no empty ones; the next shard is
     always cut from the class whose shards are then largest.
@@ -176,22 +176,22 @@ def _shards_per_class(sizes: np.ndarray, clients: int, each: int) -> np.ndarray:
     return shards
 
 
-def _deal_hands(shards: np.ndarray, clients: int, stream: Stream) -> np.ndarray:
-    """Which classes each client holds, (clients, shards per client), no class twice in a row.
+def _assign_classes(shards: np.ndarray, clients: int, stream: Stream) -> np.ndarray:
+    """The classes of each client, (clients, shards per client), without repetition in a row.
 
-    Laying the shards class by class round the table cannot give a client one class twice, because
-    no class has more shards than there are clients. Random exchanges between random pairs of
-    clients, made only where they keep the hands distinct, then mix the classes.
+    Shards are assigned class by class, to one client after the other. No class has more shards than
+    there are clients, so no client gets a class twice. Random exchanges between random pairs of
+    clients then mix the classes; an exchange that would repeat a class is skipped.
     """
     order = stream.permutation(len(shards))
     laid = np.repeat(order, shards[order])
-    hands = laid.reshape(-1, clients).T[stream.permutation(clients)].copy()
-    each = hands.shape[1]
+    classes_of = laid.reshape(-1, clients).T[stream.permutation(clients)].copy()
+    each = classes_of.shape[1]
     for _ in range(10 * (each + 1)):
         pairs = stream.permutation(clients)[: clients // 2 * 2].reshape(2, -1)
         slots = stream.randint(each, size=pairs.shape)
-        mine, yours = hands[pairs[0], slots[0]], hands[pairs[1], slots[1]]
-        fits = ~(hands[pairs[0]] == yours[:, None]).any(1) & ~(hands[pairs[1]] == mine[:, None]).any(1)
-        hands[pairs[0][fits], slots[0][fits]] = yours[fits]
-        hands[pairs[1][fits], slots[1][fits]] = mine[fits]
-    return hands
+        mine, yours = classes_of[pairs[0], slots[0]], classes_of[pairs[1], slots[1]]
+        fits = ~(classes_of[pairs[0]] == yours[:, None]).any(1) & ~(classes_of[pairs[1]] == mine[:, None]).any(1)
+        classes_of[pairs[0][fits], slots[0][fits]] = yours[fits]
+        classes_of[pairs[1][fits], slots[1][fits]] = mine[fits]
+    return classes_of

@@ -52,7 +52,7 @@ class ByDomain(PartitionSettings):
 
 
 class Given(PartitionSettings):
-    """The source says who owns what: every group is a client, and ``data.clients`` is not used."""
+    """The source defines the clients: every group is a client, and ``data.clients`` is not used."""
 
     kind: Literal["given"] = "given"
     needs_classes: ClassVar[bool] = False
@@ -107,7 +107,7 @@ def given(groups: np.ndarray, clients: int) -> Shares:
 def groups_of(pool: Pool, kind: str) -> np.ndarray:
     if pool.groups is None:
         raise UserError(
-            f"partition {kind} needs a source that says which group a sample belongs to "
+            f"partition {kind} needs a source with groups "
             f"(omniglot, mnist-star, folder): choose another data.partition or data.source"
         )
     return pool.groups

@@ -17,7 +17,7 @@ FRABONI_SHARES = np.array([0.1, 0.4, 0.7, 0.9, 1.0])  # share of the clients tha
 
 
 class Iid(PartitionSettings):
-    """Every client gets a random, equally large share."""
+    """Every client gets a random share of equal size."""
 
     kind: Literal["iid"] = "iid"
     needs_classes: ClassVar[bool] = False
@@ -36,7 +36,7 @@ class Dirichlet(PartitionSettings):
     min_size: int | None = Field(
         None,
         ge=1,
-        description="Samples every client has at least; default 10, or half the mean share if that is less.",
+        description="Minimum samples per client; default: 10, or half the mean share if that is less.",
     )
 
     def deal(self, pool: Pool, clients: int, stream: Stream) -> Shares:
@@ -54,7 +54,9 @@ class DirichletClients(PartitionSettings):
         0.3, gt=0, le=1e6, description="Concentration: small is near one class each, 100 and more is close to iid."
     )
     size: int = Field(
-        200, ge=10, description="Mean samples of a client; a tenth of the clients has a fifth of it, a tenth twice it."
+        200,
+        ge=10,
+        description="Mean samples per client; a tenth of the clients has a fifth of it, a tenth has twice it.",
     )
 
     def deal(self, pool: Pool, clients: int, stream: Stream) -> Shares:
@@ -70,7 +72,7 @@ def iid(labels: np.ndarray, clients: int, stream: Stream) -> Shares:
 def dirichlet(
     labels: np.ndarray, clients: int, stream: Stream, alpha: float = 0.3, min_size: int | None = None
 ) -> Shares:
-    """Each class spread over the clients by Dir(alpha), and at least ``min_size`` samples for everyone.
+    """Each class spread over the clients by Dir(alpha), and at least ``min_size`` samples for every client.
 
     Takes the first of a few draws that satisfies the minimum; if none does (many clients, small
     alpha), the best of them is repaired with samples of the richest clients.
@@ -93,7 +95,7 @@ def dirichlet(
     owners = np.empty(len(labels), np.int64)
     for each, rows in enumerate(rows_by_class(label, len(present), stream)):
         owners[rows] = np.repeat(np.arange(clients), best[each])
-    return Shares.from_owners(_lift(owners, clients, min_size, stream), clients)
+    return Shares.from_owners(_raise_to_minimum(owners, clients, min_size, stream), clients)
 
 
 def dirichlet_clients(
@@ -107,7 +109,7 @@ def dirichlet_clients(
     """Class proportions of every client by Dir(alpha); client sizes as in Fraboni et al. (2021), scaled to ``size``."""
     check_enough(len(labels), clients)
     present, label = np.unique(labels, return_inverse=True)
-    place = (stream.permutation(clients) + 0.5) / clients  # of a client among all, by size
+    place = (stream.permutation(clients) + 0.5) / clients  # a client's rank by size, in (0, 1)
     relative = FRABONI_SIZES[np.searchsorted(FRABONI_SHARES, place)]
     counts = _dirichlet_counts(apportion(relative, size * clients), len(present), alpha, stream)  # (clients, classes)
     owners = np.full(len(labels), -1, np.int64)
@@ -124,10 +126,10 @@ def dirichlet_clients(
 
 
 def _dirichlet_counts(sizes: np.ndarray, clients: int, alpha: float, stream: Stream) -> np.ndarray:
-    """How many samples of each class each client gets in one draw, (classes, clients)."""
+    """The number of samples of each class for each client in one draw, (classes, clients)."""
     shape = (len(sizes), clients)
     # A Gamma(alpha) variable is Gamma(alpha + 1) times U^(1/alpha); its logarithm does not underflow
-    # to 0 for small alpha, where the usual way ends in 0/0.
+    # to 0 for small alpha, where the usual formula gives 0/0.
     log_gamma = np.log(stream.standard_gamma(alpha + 1, shape)) + np.log1p(-stream.random_sample(shape)) / alpha
     weights = np.exp(log_gamma - log_gamma.max(1, keepdims=True))
     cuts = np.cumsum(weights, 1) / weights.sum(1, keepdims=True)
@@ -138,7 +140,7 @@ def _dirichlet_counts(sizes: np.ndarray, clients: int, alpha: float, stream: Str
     return np.diff(edges, axis=1, prepend=0)
 
 
-def _lift(owners: np.ndarray, clients: int, min_size: int, stream: Stream) -> np.ndarray:
+def _raise_to_minimum(owners: np.ndarray, clients: int, min_size: int, stream: Stream) -> np.ndarray:
     """Give every client ``min_size`` samples, each time from the client that has the most."""
     sizes = np.bincount(owners, minlength=clients)
     poor = np.flatnonzero(sizes < min_size)

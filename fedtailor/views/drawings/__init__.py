@@ -1,8 +1,8 @@
-"""Pictures of a run: the curves of any method, and what a method has to show of itself.
+"""Pictures of a run: curves for every method, and pictures of a method's own.
 
 A method adds pictures with a file of its name in this folder (``-`` becomes ``_``) that has a function
-``drawings(run)``: names, each with a function that draws a run, for all that this run has recorded so far.
-What they need is in ``run.server_state()``, ``run.decisions()``, ``run.metrics()`` and so on.
+``drawings(run)``: it returns, by name, a function for each picture that this run has data for.
+The functions read ``run.server_state()``, ``run.decisions()``, ``run.metrics()`` and so on.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def drawings(run: Run) -> dict[str, Drawing]:
 
 
 def draw(run: Run, folder: Path, ending: str = "png") -> list[Path]:
-    """Draw them all into a folder; the ending says the format (png, svg, pdf)."""
+    """Draw all pictures into a folder; the ending sets the format (png, svg, pdf)."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, drawing in drawings(run).items():

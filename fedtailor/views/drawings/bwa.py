@@ -1,4 +1,4 @@
-"""What the agent of BWA learned, and what it decides."""
+"""The learning curve and the decisions of BWA's agent."""
 
 from dataclasses import dataclass
 from statistics import fmean
@@ -32,7 +32,7 @@ def drawings(run: Run) -> dict[str, Drawing]:
 
 
 def learning(run: Run) -> "Figure":
-    """What every episode brought: the sum of rewards, the accuracy it came to, and the batch sizes."""
+    """For every episode: the sum of rewards, the last accuracy, and the batch sizes."""
     found = episodes(run)
     panels: dict[str, list[float]] = {
         "sum of rewards": [one.gained for one in found],

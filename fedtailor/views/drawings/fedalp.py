@@ -1,4 +1,4 @@
-"""What FedALP found: the tree of the clients, its groups, the weight of every layer, and what came of it."""
+"""FedALP's tree of clients, groups, layer weights and accuracies."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from fedtailor.views.drawings import Drawing
 
-MANY = 60  # clients, groups or layers that can still be named one by one
+MANY = 60  # most clients, groups or layers that are named one by one
 
 
 def drawings(run: Run) -> "dict[str, Drawing]":
-    """Before there are groups only the curves can be drawn."""
+    """The pictures of a run; only the curves before there are groups."""
     found: dict[str, Drawing] = {"local-and-global": local_and_global}
     if "groups" in run.server_state():
         found |= {"dendrogram": dendrogram, "groups": groups, "psi": psi}
@@ -28,7 +28,7 @@ def drawings(run: Run) -> "dict[str, Drawing]":
 
 
 def true_labels(run: Run) -> list[int] | None:
-    """Each client's most frequent label; None if the run's data are not here, or have no labels."""
+    """Each client's most frequent label; None if the run's data are missing or have no labels."""
     try:
         federation = run.federation()
     except UserError:
@@ -69,7 +69,7 @@ def local_and_global(run: Run) -> "Figure":
 
 
 def dendrogram(run: Run) -> "Figure":
-    """Ward's tree with the groups it was cut into and the clients' labels; beside it why it was cut there."""
+    """Ward's tree with the groups it was cut into and the clients' labels; beside it the scores that chose the cut."""
     from scipy.cluster.hierarchy import dendrogram as draw_tree
 
     state = run.server_state()
@@ -125,7 +125,7 @@ def groups(run: Run) -> "Figure":
 
 
 def psi(run: Run) -> "Figure":
-    """How much of each layer is the group's own."""
+    """The share of the group's own weights in each layer."""
     state = run.server_state()
     values, layers = state["psi"].numpy(), state["layers"]
     used = [place for place in range(len(layers)) if len(layers) == 1 or values[:, place].any()]
@@ -167,7 +167,7 @@ def _branch_colours(tree: Any, members: Sequence[int], order: Sequence[int]) -> 
 
 
 def _draw_leaves(axes: "Axes", clients: Sequence[int], labels: Sequence[int] | None) -> None:
-    """Under the tree a client's id and its label, as far as there is room."""
+    """Write each client's id and label under the tree, if there is space."""
     places = [5 + 10 * place for place in range(len(clients))]
     if len(clients) > MANY:
         axes.set_xlabel(f"{len(clients)} clients")
@@ -182,7 +182,7 @@ def _draw_scores(axes: "Axes", scores: dict[int, float], count: int, measure: st
     if count in scores:
         axes.plot([count], [scores[count]], "o", color=COLOURS[1], zorder=4)
     axes.set_xlabel("groups")
-    axes.set_title(f"{measure} of so many groups", loc="left", fontsize=9, color=GREY)
+    axes.set_title(f"{measure} by number of groups", loc="left", fontsize=9, color=GREY)
     axes.grid(color=FAINT)
     axes.set_axisbelow(True)
     for side in ("top", "right"):

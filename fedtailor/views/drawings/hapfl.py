@@ -1,4 +1,4 @@
-"""What HAPFL's agents do for the clients' time, and what becomes of the models of every size."""
+"""HAPFL: the clients' times, and the accuracy of the models of every size."""
 
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BARS = 40  # rounds that still have a bar of their own
-NAMED = 30  # clients whose bars can still be labelled
+BARS = 40  # most rounds that are drawn as single bars
+NAMED = 30  # most clients whose bars are labelled
 
 
 def drawings(run: Run) -> dict[str, Drawing]:
@@ -52,7 +52,7 @@ def rounds(run: Run, rounds: dict[str, list[dict[str, Any]]]) -> "Figure":
 
 
 def clock(run: Run) -> "Figure":
-    """The time of every round, and how long its fastest client waits for its slowest; of many rounds, means."""
+    """The time of every round, and its straggling latency; for many rounds, means."""
     rows = run.clock()
     group = -(-len(rows) // BARS)
     parts = [rows[start : start + group] for start in range(0, len(rows), group)]
@@ -93,7 +93,7 @@ def sizes(run: Run) -> "Figure":
 
 
 def _draw_round(axes: "Axes", rows: list[dict[str, Any]], names: list[str]) -> None:
-    """A phase ends for all when it ends for the slowest: so do the assessments, and so does the round."""
+    """Draw the phases of a round; each phase lasts until its slowest client has finished."""
     begin = max((row["assessment"] for row in rows), default=0.0)
     end = begin + max((row["training"] for row in rows), default=0.0)
     labels = [f"client {row['client']}" for row in rows]
@@ -125,4 +125,4 @@ def _draw_round(axes: "Axes", rows: list[dict[str, Any]], names: list[str]) -> N
 
 def _spread(rows: list[dict[str, Any]]) -> str:
     totals = [row["assessment"] + row["training"] for row in rows]
-    return f"{len(rows)} clients, latency {max(totals) - min(totals):.4g}" if totals else "nobody answered"
+    return f"{len(rows)} clients, latency {max(totals) - min(totals):.4g}" if totals else "no client answered"

@@ -1,4 +1,4 @@
-"""What the agent of pFedRLLA does: whose heads it mixes into whose."""
+"""The weights of pFedRLLA's agent: which heads it mixes for which client."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ from fedtailor.views.drawings import Drawing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LAST = 0.2  # the share of rounds at the end that the picture is about
-MOST = 40  # clients whose numbers can still be read beside a heatmap
+LAST = 0.2  # share of the last rounds that the picture covers
+MOST = 40  # most clients whose numbers are written beside the heat map
 
 
 def drawings(run: Run) -> dict[str, Drawing]:
