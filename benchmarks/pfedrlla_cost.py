@@ -42,7 +42,7 @@ PARTS = {
 }
 
 
-OURS = {"mixes": "after", "body": "agent", "prior": "own", "network": "attention", "warmup": 0, "updates": 10}
+OURS = {"name": "pfedrlla-after", "initial": False}
 
 
 class Clock(Callback):
@@ -91,12 +91,13 @@ def settings(clients: int, samples: int, **more: Any) -> dict[str, Any]:
 
 def seconds(samples: int, rounds: int) -> dict[str, Any]:
     """Of the parts, in rounds of both kinds; the first round fits the bases and does not count."""
-    method = {"name": "pfedrlla", "initial": False, "warmup": 1 + rounds, "every": 1}
+    agents = {"head-weights": {"warmup": 1 + rounds, "every": 1}}
+    method = {"name": "pfedrlla", "initial": False, "agents": agents}
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         made = settings(100, samples, method=method, rounds=1 + 2 * rounds)
         fedtailor.run(made, folder=Path(folder) / "run", callbacks=clock).close()
-        made = settings(100, samples, method={**method, **OURS}, rounds=4 + rounds)
+        made = settings(100, samples, method=OURS, rounds=4 + rounds)
         fedtailor.run(made, folder=Path(folder) / "ours", callbacks=clock).close()
     kinds = {
         "warm-up": clock.rounds[1 : 1 + rounds],
@@ -114,7 +115,9 @@ def seconds(samples: int, rounds: int) -> dict[str, Any]:
 
 def kept(clients: int) -> dict[str, int]:
     """The coordinator's peak memory and the bytes of the server's state, after every client has trained."""
-    made = settings(clients, 40, method={"name": "pfedrlla", "warmup": 2, "every": 1}, rounds=4)
+    made = settings(
+        clients, 40, method={"name": "pfedrlla", "agents": {"head-weights": {"warmup": 2, "every": 1}}}, rounds=4
+    )
     made |= {"training": {"epochs": 1, "batch_size": 64}, "engine": {"kind": "processes", "workers": 1}}
     with tempfile.TemporaryDirectory() as folder:
         with fedtailor.run(made, folder=Path(folder) / "run") as run:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedtailor.methods import catalogue
-from fedtailor.views.cards import method_facts
-from fedtailor.views.publishing import methods_document
+from fedtailor.views.cards import method_facts, methods_document
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

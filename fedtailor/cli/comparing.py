@@ -1,4 +1,4 @@
-"""Commands about several methods: compare, publish."""
+"""The command about several methods: compare."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,22 +66,6 @@ def compare(
     from fedtailor.runs.comparing import default_folder
 
     compare_in(out / settings.name if name else default_folder(settings, out), settings, as_json, quiet)
-
-
-@commands.command(epilog="Example: fedtailor publish runs/demo-comparison docs/results --name demo")
-def publish(
-    comparison: Annotated[Path, typer.Argument(metavar="COMPARISON", help="The folder of a comparison.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder for the page and the picture.")],
-    name: Annotated[str | None, typer.Option(help="Name of the page; default: the experiment's.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Write a comparison as a page of Markdown: table, picture, settings, versions, time."""
-    from fedtailor.runs import Comparison
-    from fedtailor.views import console
-    from fedtailor.views.publishing import publish as write
-
-    written = [str(path) for path in write(Comparison(comparison), folder, name)]
-    console.show_json({"written": written}) if as_json else console.show(f"written: {', '.join(written)}")
 
 
 def compare_in(folder: Path, settings: "Experiment", as_json: bool, quiet: bool) -> None:

@@ -89,7 +89,7 @@ def methods(
         return
     every = [cards.method_facts(kind) for kind in catalogue().values()]
     if markdown:
-        from fedtailor.views.publishing import methods_document
+        from fedtailor.views.cards import methods_document
 
         sys.stdout.write(methods_document(every))
         return

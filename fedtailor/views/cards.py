@@ -88,6 +88,21 @@ def card_lines(facts: Mapping[str, Any]) -> list[str]:
     return lines + [f"deviation: {deviation}" for deviation in facts["deviations"]]
 
 
+def methods_document(facts: Sequence[Mapping[str, Any]]) -> str:
+    """The fidelity cards of all methods."""
+    parts = ["# Methods", "", "Written by `fedtailor methods --markdown`: each method's fidelity card.", ""]
+    for fact in facts:
+        parts += [f"## {fact['name']}", "", "```text", fact["about"], "```", ""]
+        parts += [f"- {line}" for line in card_lines(fact)]
+        parts += [f"- note: {sentence}" for sentence in fact["inert"]]
+        rows = [(n, str(s["default"]), s["allowed"], s["about"]) for n, s in fact["settings"].items()]
+        if rows:
+            grid = Grid(("setting", "default", "allowed", "about"), tuple(rows), words=frozenset({0, 2, 3}))
+            parts += ["", grid.markdown().rstrip("\n")]
+        parts.append("")
+    return "\n".join(parts)
+
+
 def _flat(
     schema: Mapping[str, Any], parts: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, prefix: str = ""
 ) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
-from experiments import CALM, OURS, TEXTBOOK
 
 from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Decide, Decisions, start
@@ -20,6 +19,9 @@ from fedtailor.methods.adjustment import ADJUSTMENT
 from fedtailor.methods.bwa import BWA
 from fedtailor.seeding import torch_stream
 
+# How agents learn: as in reproduce.toml, and as PPO is usually done
+CALM: dict[str, Any] = {"critic_first": 2, "critic_epochs": 40, "center_advantages": False}
+TEXTBOOK: dict[str, Any] = {"critic_first": 0, "critic_epochs": None, "center_advantages": True}
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "bwa-reward.md"
 ROUNDS, CLIENTS, SAMPLES = 10, 10, 1050
 BATCHES = (1, 4, 16, 32, 64)
@@ -118,7 +120,7 @@ def ways() -> list[str]:
 
 
 def bwa(reward: str, smallest: int = 1, **agent: Any) -> BWA:
-    table = {"network": OURS["network"], **agent}
+    table = {"network": "per-slot", **agent}
     return BWA.model_validate({"reward": reward, "smallest": smallest, "agents": {ADJUSTMENT: table}})
 
 

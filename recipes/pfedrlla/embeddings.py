@@ -36,10 +36,11 @@ def trained(seed: int) -> list[Matrices]:
         "training": {"epochs": 3, "batch_size": 10, "lr": 0.05},
         "evaluation": {"every": 0, "final": False},
         "engine": {"kind": "inline"},
-        "method": {"name": "pfedrlla", "body": "local", "head": "size", "peers": "uploaded"},
+        # its rehearsal, in which bodies stay with their clients
+        "method": {"name": "fedtailor.methods.pfedrlla:PFedRLLARehearsal", "head": "size", "peers": "uploaded"},
     }
     with tempfile.TemporaryDirectory() as folder, fedtailor.run(settings, folder=Path(folder) / "run") as run:
-        peers = run.server_state()["peers"]  # as they were sent: trained alone, not yet averaged
+        peers = run.server_state()["previous"]["peers"]  # as they were sent: trained alone, not yet averaged
     return [matrices(peer["model"]) for _, peer in sorted(peers.items())]  # local bodies do not travel
 
 

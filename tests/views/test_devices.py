@@ -13,7 +13,6 @@ from fedtailor.runs import Comparison, RoundClock, RoundReport, Run, compare
 from fedtailor.views.curves import comparison_curves, draw_comparison
 from fedtailor.views.pages import run_page
 from fedtailor.views.progress import Lines
-from fedtailor.views.publishing import publish
 from fedtailor.views.report import failure_grid, report
 from fedtailor.views.tables import comparison_csv, comparison_grid
 
@@ -73,14 +72,6 @@ def test_curves_over_time_end_when_the_run_ends(comparison: Comparison, tmp_path
         assert curve.means == over_rounds[curve.label].means
     drawn = draw_comparison(comparison, tmp_path / "t.png", over="time")
     assert drawn.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_published_comparison_has_both_pictures(comparison: Comparison, tmp_path: Path) -> None:
-    page, *pictures = publish(comparison, tmp_path, "mine")
-    assert [picture.name for picture in pictures] == ["mine.png", "mine-time.png"]
-    text = page.read_text(encoding="utf-8")
-    assert "![accuracy over rounds](mine.png)\n\n![accuracy over time](mine-time.png)\n\nThe rounds" in text
-    assert "straggling s" in text
 
 
 def test_a_run_tells_its_time_on_the_devices(comparison: Comparison) -> None:

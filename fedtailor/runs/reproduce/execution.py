@@ -1,0 +1,154 @@
+"""Run what is missing, and keep a record of every run that is finished."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from fedtailor.errors import UserError
+from fedtailor.parties.policy import CARD
+from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.reading import Run
+from fedtailor.runs.reproduce.claims import decide
+from fedtailor.runs.reproduce.plan import Plan, Step, load_deciders, run_folder
+from fedtailor.runs.reproduce.records import Record, read_records, record_of, write_record
+from fedtailor.runs.reproduce.tables import make_table, steps_of
+from fedtailor.runs.resources import Resources
+from fedtailor.runs.running import pretrain, resume, run
+
+
+class ReproductionCallback(Callback):
+    """Does nothing; views override what they show. The steps come beside what a callback of a run sees."""
+
+    def plan(self, steps: Sequence[Step], seconds: Sequence[float | None]) -> None: ...
+
+    def step_begins(self, step: Step) -> None: ...
+
+    def step_ends(self, step: Step) -> None: ...
+
+
+@dataclass(frozen=True)
+class Todo:
+    """What a reproduction has, and what it must still run, in the order in which it runs."""
+
+    records: Mapping[str, Record]
+    missing: tuple[Step, ...]
+    seconds: tuple[float | None, ...]  # an estimate for each of `missing`; None where no record helps
+
+    @property
+    def estimate(self) -> float | None:
+        """Seconds for all that is missing; None if nothing is known."""
+        known = [seconds for seconds in self.seconds if seconds is not None]
+        return sum(known) if len(known) == len(self.seconds) else None
+
+
+def todo(plan: Plan, tables: Iterable[str], runs: Path, *, from_records: bool = False) -> Todo:
+    """What is finished and what is missing for some tables.
+
+    A record is reused if its key (settings, policy, results version) and the digest of its data agree.
+
+    Parameters
+    ----------
+    plan
+        The runs of a recipe.
+    tables
+        Names of the tables that are wanted.
+    runs
+        The folder of the runs' folders; a policy that is still there is not trained again.
+    from_records
+        Trust the records without a look at the data.
+    """
+    records = read_records(plan.folder)
+    wanted = {step.key: step for name in tables for step in steps_of(plan, name)}
+    checked = records if from_records else _with_these_data(wanted.values(), records)
+    ordered: dict[str, Step] = {}
+
+    def add(step: Step) -> None:
+        """Put a step in line, behind the pre-training that it needs."""
+        policy = step.needs
+        if policy is not None and not (run_folder(runs, plan.folder, policy) / CARD).is_file():
+            add(policy)
+        ordered[step.key] = step
+
+    for step in wanted.values():
+        if not _has_record(step, checked):
+            add(step)
+    missing = _in_order(ordered.values())
+    kept = {key: record for key, record in checked.items() if key not in ordered}
+    work = {step.key: step.work for methods in plan.steps.values() for steps in methods.values() for step in steps}
+    return Todo(kept, tuple(missing), tuple(_estimate(step, records, work) for step in missing))
+
+
+def run_missing(plan: Plan, todo: Todo, runs: Path, callbacks: ReproductionCallback | None = None) -> dict[str, Record]:
+    """Run what is missing, and return all records by key.
+
+    Ctrl-C ends at a round boundary (``Interrupted``); the same call goes on from there, also after kill -9.
+    """
+    callbacks = callbacks or ReproductionCallback()
+    records = dict(todo.records)
+    callbacks.plan(todo.missing, todo.seconds)
+    with Resources() as resources:
+        for step in todo.missing:
+            callbacks.step_begins(step)
+            with _finished(plan, step, run_folder(runs, plan.folder, step), callbacks, resources) as done:
+                records[step.key] = record_of(step, done)
+            write_record(plan.folder, step, records[step.key])
+            callbacks.step_ends(step)
+    return records
+
+
+def check(plan: Plan, tables: Iterable[str]) -> None:
+    """Refuse a table or a claim that does not fit the plan, before anything is run."""
+    decide(plan, {name: make_table(plan, name, {}) for name in plan.declaration.tables})
+    for name in tables:
+        if not steps_of(plan, name):
+            raise UserError(f"{plan.folder}: the table {name} has no run: its rows name no method of its experiments")
+
+
+def _finished(plan: Plan, step: Step, place: Path, callbacks: Callback, resources: Resources) -> Run:
+    deciders = load_deciders(plan.folder, step)
+    if not place.exists():
+        begin = pretrain if step.pretrains else run
+        return begin(step.settings, folder=place, callbacks=callbacks, resources=resources, deciders=deciders)
+    before = Run(place)
+    if before.finished:
+        return before
+    before.close()
+    engine = step.settings.engine.model_dump(exclude_none=True)
+    return resume(place, callbacks=callbacks, resources=resources, engine=engine, deciders=deciders)
+
+
+def _has_record(step: Step, records: Mapping[str, Record]) -> bool:
+    """Whether a step is finished, with the policy that its pre-training has left now."""
+    if step.key not in records:
+        return False
+    if step.needs is None or step.needs.key not in records:
+        return True
+    return records[step.key].policy == records[step.needs.key].policy
+
+
+def _with_these_data(steps: Iterable[Step], records: Mapping[str, Record]) -> dict[str, Record]:
+    """The records whose data are those that the settings give now."""
+    kept = dict(records)
+    resources = Resources()
+    by_data = sorted((s for s in steps if s.key in records), key=lambda s: (s.experiment, s.seed))
+    for step in by_data:
+        if resources.federation(step.settings).digest() != records[step.key].data:
+            del kept[step.key]
+    return kept
+
+
+def _in_order(steps: Iterable[Step]) -> list[Step]:
+    """Pre-trainings first; then experiment by experiment and seed by seed, so that data are loaded once."""
+    steps = list(steps)
+    places = {name: place for place, name in enumerate(dict.fromkeys(step.experiment for step in steps))}
+    return sorted(steps, key=lambda step: (not step.pretrains, places[step.experiment], step.seed))
+
+
+def _estimate(step: Step, records: Mapping[str, Record], work: Mapping[str, float]) -> float | None:
+    """Seconds: of the records of the same method in the same experiment; else by the pace of all records."""
+    same = [r.seconds for r in records.values() if (r.experiment, r.method) == (step.experiment, step.method)]
+    if same:
+        return fmean(same)
+    total = sum(work[key] for key in records if key in work)
+    return step.work * sum(records[key].seconds for key in records if key in work) / total if total else None

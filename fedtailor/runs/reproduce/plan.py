@@ -1,0 +1,343 @@
+"""From a declaration to runs: every one with its settings, its key, and the policy it needs."""
+
+import hashlib
+import importlib.util
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from fedtailor.errors import UserError, unknown
+from fedtailor.methods import Decider, Method, catalogue, spec
+from fedtailor.runs.reproduce.declaration import (
+    FILE,
+    Declaration,
+    ExperimentDeclaration,
+    merged,
+    method_tables,
+    read_declaration,
+)
+from fedtailor.runs.settings import Experiment, experiment, make_method, read_toml
+from fedtailor.version import RESULTS
+
+Size = Literal["laptop", "paper"]
+TYPICAL = 2_000  # samples where the settings do not say how many there are; for estimates only
+REFERENCE = "@"  # policy = "@name": that of a pre-training of this plan
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run: an experiment with a method and a seed. Its key says what its results depend on."""
+
+    experiment: str
+    method: str  # the label
+    seed: int
+    settings: Experiment  # where a policy is needed, its path is that of the pre-training's folder
+    key: str
+    pretrains: bool = False
+    needs: "Step | None" = None  # the pre-training whose policy it starts with
+    deciders: str | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.experiment}/{self.method}, seed {self.seed}"
+
+    @property
+    def file(self) -> str:
+        """A name for its folder and its record."""
+        text = self.experiment if self.pretrains else f"{self.experiment}-{self.method}"
+        return f"{file_name(text)}-s{self.seed}-{self.key[:10]}"
+
+    @property
+    def rounds(self) -> int:
+        return self.settings.rounds * (self.settings.pretrain.episodes if self.pretrains else 1)
+
+    @property
+    def work(self) -> float:
+        """Passes over samples, for estimates of time; networks are not told apart."""
+        settings = self.settings
+        ratio, cohort = settings.participation.ratio, settings.participation.clients
+        share = (sum(ratio) / 2 if isinstance(ratio, tuple) else ratio) if cohort is None else cohort / _clients(self)
+        final = 1.0 if settings.evaluation.final and not self.pretrains else 0.0
+        passes = settings.method.passes(settings.training.epochs)
+        return (self.rounds * share + final) * passes * (settings.data.samples or TYPICAL) + self.rounds
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a recipe at a size."""
+
+    folder: Path
+    size: Size
+    declaration: Declaration
+    steps: Mapping[str, Mapping[str, tuple[Step, ...]]]  # by experiment and method; a step for each seed
+
+    @property
+    def name(self) -> str:
+        return self.declaration.page or self.folder.resolve().name
+
+    def methods(self, name: str, place: str) -> Mapping[str, tuple[Step, ...]]:
+        """The runs of an experiment by method."""
+        if name not in self.steps:
+            near = get_close_matches(name, self.steps, n=5) or list(self.steps)[:5]
+            raise UserError(f"{self.folder / FILE}: {place}: {unknown('experiment', name, near)}")
+        return self.steps[name]
+
+    def find(self, name: str, method: str | None, place: str) -> tuple[Step, ...]:
+        """The runs of a cell, one for each seed.
+
+        Raises
+        ------
+        UserError
+            If the plan has no such experiment or method; the sentence begins with ``place``.
+        """
+        methods = self.methods(name, place)
+        if method is None and len(methods) == 1:
+            return next(iter(methods.values()))
+        if method is None:
+            raise UserError(f"{self.folder / FILE}: {place}: name the method ({name} has {', '.join(methods)})")
+        return methods.get(method, ())
+
+
+def make_plan(
+    folder: Path, size: Size = "laptop", runs: Path = Path("runs"), changes: Mapping[str, Any] | None = None
+) -> Plan:
+    """The runs that a recipe folder declares.
+
+    Parameters
+    ----------
+    folder
+        The recipe folder, which holds ``reproduce.toml``.
+    size
+        ``laptop`` uses the base files as they are, ``paper`` adds the settings under ``paper``.
+    runs
+        Where the runs' folders are; only the paths of policies depend on it.
+    changes
+        Settings by dotted name that change no result, such as the engine and the folder of the data.
+    """
+    declaration = read_declaration(folder)
+    made = _Planner(folder, size, runs, declaration, changes or {}).steps()
+    return Plan(folder, size, declaration, made)
+
+
+def run_folder(runs: Path, recipe: Path, step: Step) -> Path:
+    """Where a step runs."""
+    return runs / f"reproduce-{recipe.resolve().name}" / step.file
+
+
+def load_deciders(folder: Path, step: Step) -> dict[str, Decider]:
+    """What takes the agents' decisions in a step, made by the recipe's own function."""
+    if step.deciders is None:
+        return {}
+    file, _, function = step.deciders.partition(":")
+    found = importlib.util.spec_from_file_location(f"recipe_{Path(file).stem}", folder / file)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    if not hasattr(module, function):
+        raise UserError(f"{folder / file} has no function {function!r}: it is named in deciders of {step.experiment}")
+    return dict(getattr(module, function)(step.settings, **step.given))
+
+
+def canonical(value: Any) -> Any:
+    """Settings without their defaults, so that a setting which a later version adds changes no digest."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        named = {name: getattr(value, name) for name in fields}
+        told = {
+            name: canonical(inner)
+            for name, inner in named.items()
+            if name == "kind"
+            or fields[name].is_required()
+            or inner != fields[name].get_default(call_default_factory=True)
+        }
+        return {"name": spec(value), **told} if isinstance(value, Method) else told
+    if isinstance(value, Mapping):
+        return {str(key): canonical(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [canonical(inner) for inner in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+class _Planner:
+    def __init__(self, folder: Path, size: Size, runs: Path, declaration: Declaration, changes: Mapping[str, Any]):
+        self.folder, self.size, self.runs, self.declaration, self.changes = folder, size, runs, declaration, changes
+        self.methods = method_tables(declaration, folder / FILE)
+        self.policies: dict[str, Step] = {}  # pre-trainings by the name of their experiment
+
+    def steps(self) -> dict[str, dict[str, tuple[Step, ...]]]:
+        found: dict[str, dict[str, tuple[Step, ...]]] = {}
+        declared = self.declaration.experiments
+        for template in sorted(declared, key=lambda name: not declared[name].pretrain):  # policies before their users
+            for name, made in self._expand(template, declared[template]):
+                if name in found:
+                    raise UserError(
+                        f"{self._at(template)}: the name {name!r} is there twice: let {{...}} tell them apart"
+                    )
+                found[name] = made
+                if declared[template].pretrain:
+                    steps = [step for those in made.values() for step in those]
+                    if len(steps) == 1:
+                        self.policies[name] = steps[0]
+        return found
+
+    def _expand(
+        self, template: str, declared: ExperimentDeclaration
+    ) -> Iterator[tuple[str, dict[str, tuple[Step, ...]]]]:
+        for base in declared.bases:
+            for values in itertools.product(*declared.vary.values()):
+                chosen = dict(zip(declared.vary, values, strict=True))
+                words = {"base": Path(base).stem, **{key: _word(value) for key, value in chosen.items()}}
+                settings = self._settings(template, declared, base, chosen)
+                methods = self._labelled(template, declared, settings)
+                alone = "{method}" in template
+                for labels in [[label] for label in methods] if alone else [list(methods)]:
+                    name = _filled(template, {**words, **({"method": labels[0]} if alone else {})})
+                    these = {label: methods[label] for label in labels}
+                    yield name, self._runs(name, declared, settings, these, words, chosen)
+
+    def _settings(
+        self, template: str, declared: ExperimentDeclaration, base: str, chosen: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        values = read_toml(self.folder / (base if base.endswith(".toml") else f"{base}.toml"))
+        at_paper = self.size == "paper"
+        layers = [self.declaration.paper if at_paper else {}, declared.set, declared.paper if at_paper else {}, chosen]
+        for layer in layers:
+            for key, value in layer.items():
+                if not key.startswith("given."):
+                    _put(values, key, value, self._at(template))
+        return values
+
+    def _labelled(
+        self, template: str, declared: ExperimentDeclaration, settings: Mapping[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        """The methods by label: what is given, a key of [methods], or the method's name."""
+        own = settings.get("method", {"name": "fedavg"})
+        listed = declared.methods or settings.get("compare", {}).get("methods") or [own]
+        found: dict[str, dict[str, Any]] = {}
+        for one in listed:
+            if isinstance(one, str):
+                label, table = one, self.methods.get(one, {"name": one})
+                if one not in self.methods and one not in catalogue() and ":" not in one:
+                    known = unknown("method", one, [*self.methods, *catalogue()])
+                    raise UserError(f"{self._at(template)}: {known}")
+            else:
+                table = dict(one)
+                label = str(table.pop("label", table.get("name")))
+                if parent := table.pop("like", None):
+                    table = merged(self.methods.get(parent, {"name": parent}), table)
+            if label in found:
+                raise UserError(f"{self._at(template)}: the method {label!r} is there twice: give each a label")
+            found[label] = dict(table)
+        return found
+
+    def _runs(
+        self,
+        name: str,
+        declared: ExperimentDeclaration,
+        values: Mapping[str, Any],
+        methods: Mapping[str, dict[str, Any]],
+        words: Mapping[str, str],
+        chosen: Mapping[str, Any],
+    ) -> dict[str, tuple[Step, ...]]:
+        needed = {label: self._policy(name, table, words) for label, table in methods.items()}
+        made: dict[str, Method] = {}
+        for label, table in methods.items():
+            policy = needed[label]
+            path = {} if policy is None else {"policy": str(run_folder(self.runs, self.folder, policy))}
+            made[label] = make_method({**table, **path}, f"{self._at(name)}, method {label!r}")
+        validation = bool(values.get("validation")) or any(method.needs_validation for method in made.values())
+        seeds = declared.seeds or values.get("compare", {}).get("seeds", [0])
+        if declared.pretrain and declared.seeds is None:
+            seeds = [values.get("seed", 0)]
+        given = {**declared.given, **{k[6:]: v for k, v in chosen.items() if k.startswith("given.")}}
+        code = None if declared.deciders is None else self._code(name, declared.deciders)
+        steps: dict[str, tuple[Step, ...]] = {}
+        for label, method in made.items():
+            runs = []
+            for seed in seeds:
+                changes = {"seed": seed, "validation": validation, "method": method}
+                settings = self._experiment(name, {**values, **changes})
+                policy = needed[label]
+                key = _key(settings, policy, declared.pretrain, [code, given] if code else None)
+                settings = settings.model_copy(update={"name": file_name(f"{name}-{label}-s{seed}")})
+                runs.append(Step(name, label, seed, settings, key, declared.pretrain, policy, declared.deciders, given))
+            steps[label] = tuple(runs)
+        return steps
+
+    def _experiment(self, name: str, values: Mapping[str, Any]) -> Experiment:
+        try:
+            return experiment(values, self.changes)
+        except UserError as error:
+            raise UserError(f"{self._at(name)}: {str(error).removeprefix('experiment: ')}") from None
+
+    def _policy(self, name: str, table: Mapping[str, Any], words: Mapping[str, str]) -> Step | None:
+        policy = table.get("policy")
+        if not isinstance(policy, str) or not policy.startswith(REFERENCE):
+            return None
+        wanted = _filled(policy.removeprefix(REFERENCE), words)
+        if wanted not in self.policies:
+            raise UserError(f"{self._at(name)}: {unknown('pre-training', wanted, self.policies)}")
+        return self.policies[wanted]
+
+    def _code(self, name: str, deciders: str) -> str:
+        file, colon, _ = deciders.partition(":")
+        try:
+            content = (self.folder / file).read_bytes()
+        except OSError as error:
+            raise UserError(f"{self._at(name)}: deciders = {deciders!r}: {file}: {error.strerror}") from None
+        if not colon:
+            raise UserError(f"{self._at(name)}: deciders = {deciders!r}: write FILE.py:FUNCTION")
+        return hashlib.sha256(content).hexdigest() + deciders
+
+    def _at(self, name: str) -> str:
+        return f"{self.folder / FILE}: experiments.{name}"
+
+
+def _key(settings: Experiment, policy: Step | None, pretrains: bool, deciders: Any) -> str:
+    """A digest of all that the results depend on, but for the data, which a record names itself."""
+    told = canonical(settings)
+    for place in ("name", "engine", "compare", *(() if pretrains else ("pretrain",))):
+        told.pop(place, None)
+    told.get("data", {}).pop("dir", None)
+    if policy is not None:
+        told["method"]["policy"] = policy.key
+    facts = {"results": RESULTS, "settings": told, "pretrains": pretrains, "deciders": deciders}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _put(values: dict[str, Any], key: str, value: Any, place: str) -> None:
+    *names, last = key.split(".")
+    for name in names:
+        inner = values.get(name, {})
+        if not isinstance(inner, Mapping):
+            raise UserError(f"{place}: {key}: {name} is not a table")
+        values[name] = dict(inner)
+        values = values[name]
+    values[last] = value
+
+
+def _filled(template: str, words: Mapping[str, str]) -> str:
+    for key, word in words.items():
+        template = template.replace(f"{{{key}}}", word)
+    return template
+
+
+def _word(value: Any) -> str:
+    return "-".join(map(_word, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def file_name(text: str) -> str:
+    """A text as the name of a file."""
+    return "".join(c if c.isalnum() or c in "-_.=" else "_" for c in text).strip("._")[:80]
+
+
+def _clients(step: Step) -> int:
+    return max(step.settings.data.clients, step.settings.participation.clients or 1)

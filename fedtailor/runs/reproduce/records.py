@@ -1,0 +1,202 @@
+"""The record of a finished run: what tables are made from, without weights, to be committed beside the recipe."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedtailor.devices import cause
+from fedtailor.errors import UserError
+from fedtailor.parties.policy import CARD
+from fedtailor.runs.reading import Run
+from fedtailor.runs.reproduce.plan import REFERENCE, Step
+from fedtailor.version import RESULTS
+
+FORMAT = 1
+FOLDER = "records"
+MOST = 500  # rewards that are kept of a decision; of more, the means of equal parts
+MEASURES = ("accuracy", "pooled", "deviation", "worst", "worst_tenth", "loss", "pooled_loss", "untrained")
+STRANGE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # JSON has no numbers for them
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a finished run left; all numbers are exact."""
+
+    key: str
+    experiment: str
+    method: str
+    seed: int
+    results: int  # the results version
+    settings: Mapping[str, Any]
+    data: str  # digest of the federation
+    policy: str | None  # digest of the policy that it started with or, of a pre-training, left
+    versions: Mapping[str, str]
+    clients: int
+    seconds: float  # of all rounds
+    passes: float  # over a client's data in a round; FedAvg has 1
+    rounds: Mapping[str, Sequence[float]]  # by quantity, a number for each round; of a pre-training, sums
+    clock: Mapping[str, Sequence[float | None]]  # end, latency and idle share of each round; empty without devices
+    failed: Mapping[str, int]  # by cause
+    metrics: Mapping[str, Mapping[str, Sequence[float | None]]]  # by model and measure, at every evaluated round
+    scores: Mapping[str, Mapping[str, Sequence[float]]]  # by model: each client's last score
+    rewards: Mapping[str, Sequence[float]]  # by decision: the mean of a round; of several episodes, sums of episodes
+
+    @property
+    def name(self) -> str:
+        return f"{self.experiment}/{self.method}, seed {self.seed}"
+
+
+def record_of(step: Step, run: Run) -> Record:
+    """The record of a finished run."""
+    method, epochs = step.settings.method, step.settings.training.epochs
+    settings = {key: value for key, value in run.settings.items() if key not in ("engine", "compare", "name")}
+    settings["data"] = {key: value for key, value in settings["data"].items() if key != "dir"}
+    if step.needs is not None:
+        settings["method"] = {**settings["method"], "policy": REFERENCE + step.needs.experiment}
+    events = [event for event in run.events() if event["kind"] == "failed"]
+    causes = [cause(event["detail"]) for event in events]
+    rounds = _rounds(run)
+    return Record(
+        key=step.key,
+        experiment=step.experiment,
+        method=step.method,
+        seed=step.seed,
+        results=RESULTS,
+        settings=settings,
+        data=run.data_digest,
+        policy=_policy(run, step),
+        versions={name: str(value) for name, value in run.environment.items()},
+        clients=len(run.scores("held")) or step.settings.data.clients,
+        seconds=float(sum(rounds["seconds"])),
+        passes=method.passes(epochs) / epochs,
+        rounds={name: [sum(values)] for name, values in rounds.items()} if step.pretrains else rounds,
+        clock=_clock(run),
+        failed={name: causes.count(name) for name in sorted(set(causes))},
+        metrics=_metrics(run),
+        scores={model: _scores(run, model) for model in sorted(run.last())},
+        rewards=_rewards(run),
+    )
+
+
+def write_record(folder: Path, step: Step, record: Record) -> Path:
+    """Write a record; the file is there complete or not at all."""
+    place = folder / FOLDER / f"{step.file}.json"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    draft = place.with_name(f".{place.name}")
+    # a line for each fact, so that a change of one shows as such
+    lines = [f"{json.dumps(key)}: {_dumps(value)}" for key, value in {"format": FORMAT, **vars(record)}.items()]
+    draft.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    draft.replace(place)
+    return place
+
+
+def read_records(folder: Path) -> dict[str, Record]:
+    """The records of a recipe folder by key; those of another results version are left out."""
+    found = {}
+    for file in sorted((folder / FOLDER).glob("*.json")):
+        try:
+            values = _loaded(json.loads(file.read_text(encoding="utf-8")))
+            if values.pop("format") != FORMAT:
+                raise ValueError("it has another format")
+            record = Record(**values)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{file} is not a record ({error}): delete it, and its run is made again") from None
+        if record.results == RESULTS:
+            found[record.key] = record
+    return found
+
+
+def _rounds(run: Run) -> dict[str, list[float]]:
+    rows = run.rounds()
+    place = {(row["episode"], row["round"]): index for index, row in enumerate(rows)}
+    steps, work = [0] * len(rows), [0.0] * len(rows)
+    for task in run.tasks():
+        if (index := place.get((task["episode"], task["round"]))) is not None:  # a final pass is no round
+            steps[index] += task["steps"]
+            work[index] += task["seconds"]
+    return {
+        "cohort": [len(row["cohort"]) for row in rows],
+        "steps": list(steps),
+        "client_seconds": work,
+        "seconds": [row["seconds"] for row in rows],
+        "bytes_down": [row["bytes_down"] for row in rows],
+        "bytes_up": [row["bytes_up"] for row in rows],
+    }
+
+
+def _clock(run: Run) -> dict[str, list[float | None]]:
+    rows = run.clock()
+    if not rows or run.pretrains:
+        return {}
+    ends: list[float | None] = [row["begin"] + row["seconds"] for row in rows]
+    return {"end": ends, "latency": [row["latency"] for row in rows], "idle": [row["idle"] for row in rows]}
+
+
+def _metrics(run: Run) -> dict[str, dict[str, list[float | None]]]:
+    rows = run.metrics()
+    models = sorted({row["model"] for row in rows})
+    return {
+        model: {name: [row[name] for row in rows if row["model"] == model] for name in ("round", *MEASURES)}
+        for model in models
+    }
+
+
+def _scores(run: Run, model: str) -> dict[str, list[float]]:
+    rows = run.scores(model)
+    return {name: [row[name] for row in rows] for name in ("client", "correct", "loss", "samples")}
+
+
+def _rewards(run: Run) -> dict[str, list[float]]:
+    by_round: dict[str, dict[tuple[int, int], list[float]]] = {}
+    for row in run.decisions():
+        if row["reward"] is not None:
+            by_round.setdefault(row["name"], {}).setdefault((row["episode"], row["round"]), []).append(row["reward"])
+    found: dict[str, list[float]] = {}
+    for name, rounds in by_round.items():
+        means = {place: fmean(values) for place, values in sorted(rounds.items())}
+        episodes = sorted({episode for episode, _ in means})
+        if len(episodes) > 1:
+            found[name] = [sum(value for (e, _), value in means.items() if e == episode) for episode in episodes]
+        else:
+            found[name] = _shortened(list(means.values()))
+    return found
+
+
+def _shortened(values: list[float]) -> list[float]:
+    if len(values) <= MOST:
+        return values
+    edges = [round(index * len(values) / MOST) for index in range(MOST + 1)]
+    return [fmean(values[low:high]) for low, high in pairwise(edges)]
+
+
+def _policy(run: Run, step: Step) -> str | None:
+    """The digest that the policy's card names."""
+    place = run.folder if step.pretrains else getattr(step.settings.method, "policy", None)
+    if place is None:
+        return None
+    return str(json.loads((Path(place) / CARD).read_text(encoding="utf-8"))["digest"])
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(_told(value), ensure_ascii=False, allow_nan=False)
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): _told(inner) for key, inner in value.items()}
+    return [_told(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _loaded(value: Any) -> Any:
+    if isinstance(value, str):
+        return STRANGE.get(value, value)
+    if isinstance(value, dict):
+        return {key: _loaded(inner) for key, inner in value.items()}
+    return [_loaded(inner) for inner in value] if isinstance(value, list) else value

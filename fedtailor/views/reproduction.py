@@ -1,0 +1,301 @@
+"""A reproduction as pages: Markdown with its tables, claims and pictures; CSV and LaTeX beside it."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from rich.console import RenderableType
+
+from fedtailor.runs.reproduce import Cell, Decision, Lead, Plan, Record, Table, Todo, decide, make_table
+from fedtailor.runs.reproduce.tables import paired, steps_of
+from fedtailor.version import RESULTS
+from fedtailor.views import console
+from fedtailor.views.numbers import NOTHING, duration, figures
+from fedtailor.views.reproduction_pictures import draw_table
+from fedtailor.views.tables import Grid
+
+CRITERION = (
+    "A claim is decided by the 95 % t-interval of the paired difference over at least three seeds (same clients, same "
+    "start). Holds: the interval lies on the claimed side; does not: on the other; level: it contains the claimed "
+    "difference and is narrower than 2 points; else it is not decidable at this size."
+)
+
+
+def write_pages(plan: Plan, chosen: Sequence[str], records: Mapping[str, Record], folder: Path) -> list[Path]:
+    """Write the pages of the chosen tables, and what belongs to them.
+
+    A page shows all of its tables, also those that were not chosen, as far as there are records.
+    """
+    pages = dict.fromkeys(page_of(plan, name) for name in chosen)
+    written: list[Path] = []
+    for page in pages:
+        names = [name for name in plan.declaration.tables if page_of(plan, name) == page]
+        tables = {name: make_table(plan, name, records) for name in names}
+        beside = folder / page
+        beside.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            written += _write_table(table, beside / name)
+        place = folder / f"{page}.md"
+        _write(place, page_text(plan, page, tables, records))
+        written.insert(len(written) - sum(path.parent == beside for path in written), place)
+    return written
+
+
+def show_reproduction(
+    plan: Plan, chosen: Sequence[str], records: Mapping[str, Record], written: Sequence[Path], as_json: bool
+) -> None:
+    """Print the chosen tables, the claims that they decide, and where the pages are."""
+    tables = {name: make_table(plan, name, records) for name in chosen}
+    decisions = decide(plan, tables)
+    if as_json:
+        counts = {name: len(table.missing) for name, table in tables.items()}
+        claims = [
+            {"claim": one.claim.says, "column": one.column, "against": one.other, "verdict": one.verdict}
+            for one in decisions
+        ]
+        console.show_json({"written": list(map(str, written)), "missing": counts, "claims": claims})
+        return
+    for table in tables.values():
+        console.show(table_grid(table).fitting(console.results().width).rich())
+        if lacking := missing_text(plan, table):
+            console.show(lacking)
+    if decisions:
+        console.show(claims_grid(decisions).rich())
+    console.show(f"pages: {', '.join(str(path) for path in written if path.suffix == '.md')}")
+
+
+def todo_grid(found: Todo) -> list[RenderableType]:
+    """What a reproduction would run, and how long that takes by its records."""
+    rows = [
+        (step.experiment, step.method, str(step.seed), str(step.rounds), NOTHING if one is None else duration(one))
+        for step, one in zip(found.missing, found.seconds, strict=True)
+    ]
+    if not rows:
+        return ["nothing to run: every run of these tables has a record"]
+    if found.estimate is None:
+        total = f"{len(rows)} runs; there is no estimate before a first run has a record"
+    else:
+        total = f"{len(rows)} runs, about {duration(found.estimate)}"
+    header = ("experiment", "method", "seed", "rounds", "estimate")
+    return [Grid(header, tuple(rows), words=frozenset({0, 1})).rich(), total]
+
+
+def todo_document(found: Todo) -> dict[str, Any]:
+    """The same as one JSON document."""
+    runs = [
+        {"experiment": step.experiment, "method": step.method, "seed": step.seed, "seconds": one}
+        for step, one in zip(found.missing, found.seconds, strict=True)
+    ]
+    return {"runs": runs, "seconds": found.estimate}
+
+
+def page_of(plan: Plan, table: str) -> str:
+    """The name of the page that a table is on."""
+    name = plan.declaration.tables[table].page or plan.name
+    return name if plan.size == "laptop" else f"{name}-{plan.size}"
+
+
+def command_of(plan: Plan, tables: Iterable[str] = ()) -> str:
+    """The command that makes some tables, or all, without a path of this machine."""
+    chosen = [] if set(tables) == set(plan.declaration.tables) else list(tables)
+    size = [] if plan.size == "laptop" else ["--size", plan.size]
+    return " ".join(["fedtailor", "reproduce", f"recipes/{plan.folder.resolve().name}", *chosen, *size])
+
+
+def page_text(plan: Plan, page: str, tables: Mapping[str, Table], records: Mapping[str, Record]) -> str:
+    """A page as Markdown."""
+    declared = plan.declaration
+    title = declared.title if len({page_of(plan, name) for name in declared.tables}) == 1 else page
+    parts = [f"# {title}", "", f"Written by `{command_of(plan, tables)}`. {declared.about}".strip(), ""]
+    for name, table in tables.items():
+        parts += _section(plan, page, name, table)
+    decisions = decide(plan, tables)
+    if decisions:
+        parts += ["## Claims", "", f"{CRITERION} {len(decisions)} comparisons were made.", ""]
+        parts += [claims_grid(decisions).markdown()]
+    return "\n".join([*parts, _made(plan, tables, records), ""])
+
+
+def table_grid(table: Table) -> Grid:
+    """A table in words: means and deviations, leads, and the paper's numbers."""
+    beside = table.paper_columns
+    titles = [_column_title(table, index) for index in range(len(table.columns))]
+    header = ["", *titles, *(text for column in beside for text in (column.title, "rank there", "rank here"))]
+    rows = []
+    for title, cells in table.rows.items():
+        more: list[str] = []
+        for column in beside:
+            ranks = column.ranks.get(title)
+            number = column.values.get(title)
+            more.append(NOTHING if number is None else f"{number:.2f}")
+            more += [NOTHING] * 2 if ranks is None else [f"{rank:.0f}" for rank in ranks]
+        rows.append((title, *map(cell_text, cells), *more))
+    empty = [""] * (3 * len(beside))
+    for title, leads in table.leads.items():
+        rows.append((f"lead of {title}", *map(lead_text, leads), *empty))
+    for title, numbers in table.declared.paper.items():
+        told = [NOTHING if math.isnan(number) else f"{number:.2f}" for number in numbers]
+        rows.append((f"paper: {title}", *told, *empty))
+    return Grid(tuple(header), tuple(rows), _best(table), title=table.declared.title)
+
+
+def table_csv(table: Table) -> str:
+    """Every number of a table in full precision, a line for each seed."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("row", "column", "measure", "unit", "seed", "value"))
+    for title, cells in table.rows.items():
+        for column, cell in zip(table.columns, cells, strict=True):
+            for seed, value in cell.values.items():
+                writer.writerow((title, column, cell.measure.text, cell.measure.unit, seed, value))
+    return text.getvalue()
+
+
+def claims_grid(decisions: Sequence[Decision]) -> Grid:
+    """The claims and what became of them."""
+    rows = []
+    for one in decisions:
+        found = one.interval
+        difference = NOTHING if found is None else f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}] {one.unit}"
+        rows.append((one.claim.says, one.column, one.claim.paper or NOTHING, one.other, difference, one.verdict))
+    header = ("claim", "where", "paper", "against", "here, with 95 % interval", "verdict")
+    return Grid(header, tuple(rows), words=frozenset({0, 1, 2, 3, 5}))
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell as it is shown."""
+    if not cell.values:
+        return NOTHING
+    if not cell.known:
+        return "never" if cell.measure.how == "to" else NOTHING
+    if cell.show == "value" or cell.against is None:
+        return _spread(cell)
+    others = [value for value in cell.against.values() if value is not None]
+    if not others:
+        return NOTHING
+    if cell.show == "difference":
+        return lead_text(Lead("", tuple(paired(cell.values, cell.against))))
+    ratio = fmean(cell.known) / fmean(others) if fmean(others) else math.nan
+    if cell.show == "ratio":
+        return f"{ratio:.2f}"
+    change = f"{100 * (ratio - 1):+.1f} %"
+    return change if cell.show == "change" else f"{_spread(cell)} ({change})"
+
+
+def lead_text(lead: Lead | None) -> str:
+    """Mean ± deviation of paired differences, and the row they are against."""
+    if lead is None or not lead.differences:
+        return NOTHING
+    text = f"{fmean(lead.differences):+.1f}"
+    if len(lead.differences) > 1:
+        text += f" ± {stdev(lead.differences):.1f}"
+    return f"{text} ({lead.other})" if lead.other else text
+
+
+def missing_text(plan: Plan, table: Table) -> str:
+    """What a table lacks, in a sentence; nothing if it is complete."""
+    if not table.missing:
+        return ""
+    total = len(steps_of(plan, table.name))
+    left = len(table.missing)
+    if left >= total:
+        return f"Not made yet: `{command_of(plan, [table.name])}`."
+    return f"Not complete: {left} of {total} runs are missing; `{command_of(plan, [table.name])}` makes them."
+
+
+def _section(plan: Plan, page: str, name: str, table: Table) -> list[str]:
+    declared = table.declared
+    parts = [f"## {declared.title}", ""]
+    if declared.about:
+        parts += [declared.about, ""]
+    lacking = missing_text(plan, table)
+    if lacking.startswith("Not made"):
+        return [*parts, lacking, ""]
+    parts += [table_grid(table).markdown()]
+    for column in table.paper_columns:
+        parts += [
+            f"{column.title}: rank correlation (Spearman) {column.correlation:.2f} over {len(column.ranks)} rows."
+        ]
+        parts += [""]
+    if lacking:
+        parts += [lacking, ""]
+    if declared.picture != "none":
+        parts += [f"![{declared.title}]({page}/{name}.png)", ""]
+    return [*parts, f"Numbers: [CSV]({page}/{name}.csv), [LaTeX]({page}/{name}.tex).", ""]
+
+
+def _made(plan: Plan, tables: Mapping[str, Table], records: Mapping[str, Record]) -> str:
+    """The last line of a page: seeds, versions and time."""
+    steps = {step.key: step for name in tables for step in steps_of(plan, name)}
+    steps |= {step.needs.key: step.needs for step in steps.values() if step.needs is not None}
+    used = [records[key] for key in steps if key in records]
+    seeds = ", ".join(map(str, sorted({record.seed for record in used})))
+    seconds = duration(sum(record.seconds for record in used))
+    versions = dict.fromkeys(", ".join(f"{k} {v}" for k, v in record.versions.items()) for record in used)
+    return (
+        f"Size {plan.size}, seeds {seeds}, results version {RESULTS}; the rounds of {len(used)} runs took {seconds} in "
+        f"all, without the final passes. {'; '.join(versions)}. The records of the runs are in "
+        f"recipes/{plan.folder.resolve().name}/records: `{command_of(plan, tables)} --from-records` makes this page "
+        "from them."
+    )
+
+
+def _write_table(table: Table, place: Path) -> list[Path]:
+    """CSV, LaTeX and picture of a table that has any number."""
+    if not any(cell.known for cells in table.rows.values() for cell in cells):
+        return []
+    written = [place.with_name(f"{place.name}.{ending}") for ending in ("csv", "tex")]
+    _write(written[0], table_csv(table))
+    _write(written[1], table_grid(table).latex())
+    if table.declared.picture != "none":
+        written.append(draw_table(table, place.with_name(f"{place.name}.png")))
+    return written
+
+
+def _write(place: Path, text: str) -> None:
+    """Complete or not at all."""
+    draft = place.with_name(f".{place.name}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(place)
+
+
+def _spread(cell: Cell) -> str:
+    known, mean = cell.known, fmean(cell.known)
+    one = (lambda value: f"{value:.1f}") if cell.measure.points or cell.measure.how == "to" else figures
+    exact = len(known) < 2 or (stdev(known) == 0 and not cell.measure.points)  # such as bytes, which no seed changes
+    text = one(mean) if exact else f"{one(mean)} ± {one(stdev(known))}"
+    missed = len(cell.values) - len(known)
+    return f"{text} ({len(known)} of {len(cell.values)})" if missed else text
+
+
+def _column_title(table: Table, index: int) -> str:
+    """The title that is declared; of a measure, its words and unit."""
+    title = table.columns[index]
+    measures = {cells[index].measure.text for cells in table.rows.values()}
+    if title not in measures:
+        return title
+    unit = next(iter(table.rows.values()))[index].measure.unit
+    model, dot, statistic = title.rpartition(".")
+    words = {"accuracy": model, "pooled": f"{model}, pooled", "worst_tenth": f"worst 10 % of clients, {model}"}
+    words |= {"deviation": f"std of clients, {model}"}
+    text = words.get(statistic, title) if dot else title
+    return f"{text} {unit}".strip()
+
+
+def _best(table: Table) -> frozenset[tuple[int, int]]:
+    """The best mean of every column, as it is printed; none where all are alike."""
+    found = set()
+    for column in range(len(table.columns)):
+        cells = [cells[column] for cells in table.rows.values()]
+        shown = {
+            row: round(cell.measure.better * cell.mean, 1)
+            for row, cell in enumerate(cells)
+            if cell.mean is not None and cell.measure.better and cell.measure.points and cell.show == "value"
+        }
+        if len(set(shown.values())) > 1:
+            found |= {(row, column + 1) for row, value in shown.items() if value == max(shown.values())}
+    return frozenset(found)
