@@ -37,6 +37,7 @@ FEATURES = (
     Feature("divergence of the server", scale="log1p"),
 )
 SPREAD = 0.1  # of the weights' logits, and their step: more of it harms the model and hides what the batch size does
+BOUND = 2.0  # of the logits of an environment's numbers: two weights differ by e^4 at most
 
 
 @dataclass
@@ -88,7 +89,7 @@ class Adjusted(AgentMethod):
         usual = server.training.batch_size
         kinds: dict[str, Kind] = {
             "batch": Integer(self.smallest, self.largest, usual),
-            "weights": Simplex(deviation=SPREAD, unit=SPREAD),
+            "weights": Simplex(deviation=SPREAD, unit=SPREAD, bound=BOUND),
         }
         return [
             Decision(

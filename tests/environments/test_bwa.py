@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 
 import fedtailor
 from fedtailor.environments import DecisionEnvironment
-from fedtailor.methods.bwa import ADJUSTMENT
+from fedtailor.methods.adjustment import ADJUSTMENT
 
 SCENARIO: dict[str, Any] = {
     "rounds": 3,

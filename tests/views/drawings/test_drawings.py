@@ -176,4 +176,4 @@ def test_the_server_state_of_a_run_can_be_read_objects_included(done: Path, tmp_
     assert state["clustering"]["round"] == 2
     settings = {**SMALL, "rounds": 1, "method": {"name": "feddrl"}}
     with run(settings, folder=tmp_path / "agent") as found:
-        assert found.server_state()["agent"].keys() >= {"networks", "replay"}
+        assert found.agents()["impact"].keys() >= {"networks", "replay"}
