@@ -12,7 +12,7 @@ from typing import Any
 
 import fedtailor
 from fedtailor.methods import catalogue
-from fedtailor.runs import environment
+from fedtailor.runs.environment import environment
 from fedtailor.version import RESULTS
 from tests.support.fingerprint import QUERIES, fingerprint
 
