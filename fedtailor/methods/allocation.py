@@ -89,6 +89,11 @@ def even_shares(times: Sequence[float], total: int) -> list[float]:
     return [part / sum(parts) for part in parts]
 
 
+def positive(seconds: float) -> float:
+    """A client without data takes no time; a ratio needs some."""
+    return max(seconds, 1e-12)
+
+
 def _least(moment: float, time: float) -> int:
     return max(1, ceil(moment / time * (1 - NEARLY)))
 

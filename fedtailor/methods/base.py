@@ -72,6 +72,8 @@ class Method(BaseModel):
         The part of the model that travels; the rest is private.
     needs_validation : bool
         Whether clients need validation data.
+    counts_epochs : bool
+        Whether the method decides on numbers of epochs, so that ``training.steps`` means nothing.
     uses_clock : bool
         Whether the method decides by the time that tasks take. Without devices, all devices are equal.
 
@@ -92,6 +94,7 @@ class Method(BaseModel):
     shares: ClassVar[Part] = "all"  # what travels; the rest is private and stays on the client
     needs_validation: ClassVar[bool] = False
     uses_clock: ClassVar[bool] = False  # decides by what tasks take; without devices, all of them are taken to be equal
+    counts_epochs: ClassVar[bool] = False  # whether it decides on epochs, so that training.steps means nothing
     # Two promises that save work in evaluation. A class that overrides one of these moments breaks the promise, unless
     # it repeats it: `received_from_payload: ClassVar[bool] = True`.
     received_from_payload: ClassVar[bool] = True  # start_client, receive: load the payload's model and nothing else
@@ -113,6 +116,8 @@ class Method(BaseModel):
 
     def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         """A sentence if the run's training settings or network break an assumption of the method; None if not."""
+        if self.counts_epochs and training.steps is not None:
+            return "training.steps does not count: the method counts in epochs, training.epochs on average"
         return None
 
     def passes(self, epochs: int) -> float:

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedtailor.messages.payload import Payload
+from fedtailor.weights import Weights, mean
+
 
 def label_entropy(labels: Tensor) -> float:
     """The entropy H of labels in bits (HAPFL, eq. 37); 0 in a regression, which has no labels."""
@@ -20,3 +23,9 @@ def entropy_accuracy_weights(entropies: Sequence[float], accuracies: Sequence[fl
     both = torch.tensor([entropies, accuracies], dtype=torch.double).softmax(1).mean(0)
     weights: list[float] = both.tolist()
     return weights
+
+
+def entropy_accuracy_mean(replies: Sequence[Payload], group: str, accuracy: str) -> Weights:
+    """The mean of the replies' models in a group, with the weights W by their entropy and this accuracy."""
+    entropies, accuracies = ([reply.number(name) for reply in replies] for name in ("entropy", accuracy))
+    return mean([reply[group] for reply in replies], entropy_accuracy_weights(entropies, accuracies))

@@ -6,10 +6,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedtailor.agents import Categorical, VDNSettings
-from fedtailor.learning import TrainingSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import AgentMethod, Card
-from fedtailor.models import Network
 from fedtailor.parties import (
     AgentTables,
     Ask,
@@ -52,6 +50,7 @@ class FedDdrl(AgentMethod):
     name: ClassVar = "fedddrl"
     needs_validation: ClassVar = True
     uses_clock: ClassVar = True
+    counts_epochs: ClassVar = True
 
     w1: float = Field(10.0, ge=0, description="weight of the gain in accuracy (0 to 1)")
     w2: float = Field(0.2, ge=0, description="weight of the round's time, relative to FedAvg's")
@@ -156,10 +155,6 @@ class FedDdrl(AgentMethod):
     def rehearsal(self) -> "FedDdrl":
         """Without FedAvg's rounds at the start."""
         return self.model_copy(update={"agents": self.agents.changed(learn="always", warmup=0)})
-
-    def misfit(self, training: TrainingSettings, network: Network) -> str | None:
-        ignored = "training.steps does not count: clients train a number of epochs, training.epochs without decisions"
-        return None if training.steps is None else ignored
 
 
 def _states(probed: Replies, seconds: Mapping[int, float]) -> dict[int, Tensor]:

@@ -1,19 +1,18 @@
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor
 
 from fedtailor.agents import Categorical, Kind, PPOSettings, Simplex
-from fedtailor.learning import TrainingSettings
 from fedtailor.messages.payload import Number, Payload
-from fedtailor.methods.allocation import divide
+from fedtailor.methods.allocation import divide, positive
 from fedtailor.methods.base import AgentMethod, Card
 from fedtailor.methods.distillation import distilled
-from fedtailor.methods.entropy import entropy_accuracy_weights, label_entropy
+from fedtailor.methods.entropy import entropy_accuracy_mean, label_entropy
+from fedtailor.methods.hapfl_state import Allocation, Kept, Timeline
 from fedtailor.methods.search import imitate_search, search_shares, search_sizes
-from fedtailor.models import TRAINING, ModelSettings, Network, SideBySide, count_flops, model_family
+from fedtailor.models import TRAINING, ModelFamily, ModelSettings, Network, SideBySide, count_flops, model_family
 from fedtailor.parties import (
     AgentTables,
     Ask,
@@ -26,10 +25,9 @@ from fedtailor.parties import (
     Replies,
     Reward,
     Server,
-    State,
     Steps,
 )
-from fedtailor.weights import Weights, mean, select
+from fedtailor.weights import Weights, select
 
 SIZE, INTENSITY = "size", "intensity"  # the names of the decisions
 
@@ -39,38 +37,6 @@ class HAPFLAgents(AgentTables):
 
     size: PPOSettings = PPOSettings(hidden=(64, 64), actor_lr=0.02, buffer=5, discount=0.0)
     intensity: PPOSettings = PPOSettings(hidden=(64, 64, 64), actor_lr=3e-4, buffer=5, discount=0.0)
-
-
-@dataclass
-class Allocation(State):
-    """What the clients of a round are given, in the order of their assessed times."""
-
-    seconds: dict[int, float]  # T^d
-    sizes: dict[int, str]  # a
-    epochs: dict[int, int]  # tau
-    training: dict[int, float] = field(default_factory=dict)  # T^l of those that answered
-
-
-@dataclass
-class Kept(State):
-    """What the server keeps beside the LiteModel: ``server.state["hapfl"]``."""
-
-    lite: int  # multiply-adds of a sample's forward pass through the LiteModel
-    flops: dict[str, int]  # and through both models, for every size; M(a) is their ratio to the LiteModel's
-    sizes: dict[str, Weights]  # the model of every size
-
-    @property
-    def ratios(self) -> dict[str, float]:
-        """M(a) of every size."""
-        return {name: flops / self.lite for name, flops in self.flops.items()}
-
-
-@dataclass
-class Timeline(State):
-    """The first and the latest round: ``server.state["timeline"]``."""
-
-    first: Allocation | None = None
-    latest: Allocation | None = None
 
 
 class HAPFL(AgentMethod):
@@ -94,14 +60,10 @@ class HAPFL(AgentMethod):
     name: ClassVar = "hapfl"
     needs_validation: ClassVar = True
     uses_clock: ClassVar = True
+    counts_epochs: ClassVar = True
     carries: ClassVar = ("timeline",)
 
-    sizes: tuple[str | dict[str, Any], ...] = Field(
-        (),
-        max_length=64,
-        description="the local models, smallest first: names of 'fedtailor models' or tables as [model]; "
-        "none: one like the run's own",
-    )
+    sizes: ModelFamily = Field((), description="the local models, smallest first; none: one like the run's own")
     adapts: Literal["both", "sizes", "intensities", "neither"] = Field(
         "both", description="what is decided anew in each round; fixed are the last of the sizes, and equal epochs"
     )
@@ -111,9 +73,7 @@ class HAPFL(AgentMethod):
     lambda4: float = Field(0.5, ge=0, le=1000, description="weight of the local model's outputs for the LiteModel")
     md: float = Field(10.0, ge=0, description="ratio MD of the slowest to the fastest for which PPO1's reward is 0")
     state: Literal["ratio", "log"] = Field("ratio", description="how the agents see times: T / min T, or its logarithm")
-    warm: int = Field(
-        0, ge=0, le=1_000_000, description="steps in which the agents imitate the search before the first round"
-    )
+    warm: int = Field(0, ge=0, le=1_000_000, description="steps of imitating the search before the first round")
     agents: HAPFLAgents = HAPFLAgents()
 
     # On the server
@@ -153,7 +113,6 @@ class HAPFL(AgentMethod):
         return payloads
 
     def finish(self, server: Server, replies: Replies) -> Steps:
-        kept: Kept = server.state["hapfl"]
         timeline: Timeline = server.state["timeline"]
         given = timeline.latest
         assert given is not None
@@ -161,15 +120,15 @@ class HAPFL(AgentMethod):
         # Line 22: rewards by the times T^l of those that answered. The framework does lines 23-30.
         seconds = {}
         for k in replies:
-            work = TRAINING * kept.flops[given.sizes[k]] * server.sizes[k] * given.epochs[k]
-            seconds[k] = _positive(replies.computed(k, work))
+            work = TRAINING * server.state["hapfl"].flops[given.sizes[k]] * server.sizes[k] * given.epochs[k]
+            seconds[k] = positive(replies.computed(k, work))
         given.training = seconds
         timeline.first = timeline.first or given
         if len(seconds) < 2:
             return
         rates = [seconds[k] / given.epochs[k] for k in seconds]
         # Deviation: PPO2's in units of E epochs of the LiteModel on the fastest client, whatever the data set is.
-        unit = max(1, server.training.epochs) * _positive(min(given.seconds.values()))
+        unit = max(1, server.training.epochs) * positive(min(given.seconds.values()))
         rewards = {
             SIZE: self.md - max(rates) / min(rates),  # eq. 23
             INTENSITY: (min(seconds.values()) - max(seconds.values())) / unit,  # eq. 28
@@ -232,8 +191,8 @@ class HAPFL(AgentMethod):
     def _allocate(self, server: Server, seconds: Mapping[int, float]) -> Steps:
         """Line 12: sizes and epochs of these clients, who come in the order of their assessed times T^d."""
         ratios: dict[str, float] = server.state["hapfl"].ratios  # M(a)
-        fastest = _positive(min(seconds.values()))
-        times = {k: _positive(seconds[k]) / fastest for k in seconds}  # T^d', eq. 16
+        fastest = positive(min(seconds.values()))
+        times = {k: positive(seconds[k]) / fastest for k in seconds}  # T^d', eq. 16
         sizes = dict.fromkeys(seconds, list(ratios)[-1])
         each = max(1, server.training.epochs)
         epochs, total = dict.fromkeys(seconds, each), each * len(seconds)
@@ -255,11 +214,11 @@ class HAPFL(AgentMethod):
 
     def _aggregate(self, server: Server, replies: Replies, sizes: Mapping[int, str]) -> None:
         # Deviation: w + sum_i W_i (w_i - w), which is this mean; eq. 39 would add the mean to w.
-        server.weights = _weighted_mean(list(replies.values()), "model", "lite accuracy")
+        server.weights = entropy_accuracy_mean(list(replies.values()), "model", "lite accuracy")
         for size in server.family:
             group = [reply for k, reply in replies.items() if sizes[k] == size and size in reply.groups]
             if group:
-                server.state["hapfl"].sizes[size] = _weighted_mean(group, size, "local accuracy")
+                server.state["hapfl"].sizes[size] = entropy_accuracy_mean(group, size, "local accuracy")
 
     # Settings
 
@@ -268,17 +227,12 @@ class HAPFL(AgentMethod):
             return "there is one size of local models only: name several in method.sizes"
         return super().inert() if self.adapts != "neither" else None
 
-    def misfit(self, training: TrainingSettings, network: Network) -> str | None:
-        ignored = "training.steps does not count: intensities are epochs, training.epochs on average"
-        return None if training.steps is None else ignored
-
     def passes(self, epochs: int) -> float:
         return 2.0 * epochs  # of the LiteModel and of the local model
 
     def family(self, model: ModelSettings) -> dict[str, ModelSettings]:
-        if not self.sizes:
-            return {"local": model}
-        return model_family(self.sizes, running_statistics=model.running_statistics)
+        own = {"local": model}
+        return model_family(self.sizes, running_statistics=model.running_statistics) if self.sizes else own
 
     def rehearsal(self) -> AgentMethod:
         from fedtailor.methods.hapfl_rehearsal import HAPFLRehearsal  # which extends this class
@@ -288,22 +242,6 @@ class HAPFL(AgentMethod):
 
     def learned(self, server: Server) -> dict[str, Any]:
         return {}  # the timeline is no part of a policy
-
-    @field_validator("sizes")
-    @classmethod
-    def _models(cls, sizes: tuple[str | dict[str, Any], ...]) -> tuple[str | dict[str, Any], ...]:
-        model_family(sizes)
-        return sizes
-
-
-def _weighted_mean(replies: Sequence[Payload], group: str, accuracy: str) -> Weights:
-    entropies, accuracies = ([reply.number(name) for reply in replies] for name in ("entropy", accuracy))
-    return mean([reply[group] for reply in replies], entropy_accuracy_weights(entropies, accuracies))
-
-
-def _positive(seconds: float) -> float:
-    """A client without data takes no time; a ratio needs some."""
-    return max(seconds, 1e-12)
 
 
 HAPFL.card = Card(

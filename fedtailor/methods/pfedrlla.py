@@ -123,7 +123,6 @@ class PFedRLLA(HeadMixing):
 class PFedRLLARehearsal(PFedRLLA):
     """pFedRLLA as its agent is pre-trained: bodies stay with their clients, heads travel (appendix D)."""
 
-    name: ClassVar = ""
     rehearses: ClassVar = PFedRLLA
 
     @property

@@ -3,13 +3,14 @@
 from fedtailor.models.catalogue import CATALOGUE
 from fedtailor.models.flops import TRAINING, Card, WorkCounter, cards, count_flops
 from fedtailor.models.network import Inputs, Network, Part, SideBySide, build
-from fedtailor.models.settings import ModelSettings, model_family
+from fedtailor.models.settings import ModelFamily, ModelSettings, model_family
 
 __all__ = [
     "CATALOGUE",
     "TRAINING",
     "Card",
     "Inputs",
+    "ModelFamily",
     "ModelSettings",
     "Network",
     "Part",

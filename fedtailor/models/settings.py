@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 LayerNames = Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -45,3 +45,12 @@ def model_family(models: Sequence[str | Mapping[str, Any]], **common: Any) -> di
     made = [ModelSettings.model_validate({**table, **common}) for table in tables]
     times = Counter(model.name for model in made)
     return {m.name if times[m.name] == 1 else f"{m.name}-{place}": m for place, m in enumerate(made, 1)}
+
+
+def _check_family(models: tuple[str | dict[str, Any], ...]) -> tuple[str | dict[str, Any], ...]:
+    model_family(models)
+    return models
+
+
+# Several models: names of 'fedtailor models', or tables as [model]
+ModelFamily = Annotated[tuple[str | dict[str, Any], ...], AfterValidator(_check_family), Field(max_length=64)]
