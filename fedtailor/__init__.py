@@ -14,8 +14,24 @@ from fedtailor.errors import UserError
 from fedtailor.version import __version__
 
 if TYPE_CHECKING:
-    from fedtailor.methods import Ask, Client, Decide, Method, Payload, Replies, Reward, Server
+    from fedtailor.methods import (
+        AgentMethod,
+        AgentTables,
+        Ask,
+        Card,
+        Client,
+        Decide,
+        Decided,
+        Decision,
+        Feature,
+        Method,
+        Payload,
+        Replies,
+        Reward,
+        Server,
+    )
     from fedtailor.runs import (
+        Callback,
         Comparison,
         Experiment,
         Run,
@@ -31,10 +47,27 @@ if TYPE_CHECKING:
 
 _HOMES = {
     **dict.fromkeys(
-        ("Ask", "Client", "Decide", "Method", "Payload", "Replies", "Reward", "Server"), "fedtailor.methods"
+        (
+            "AgentMethod",
+            "AgentTables",
+            "Ask",
+            "Card",
+            "Client",
+            "Decide",
+            "Decided",
+            "Decision",
+            "Feature",
+            "Method",
+            "Payload",
+            "Replies",
+            "Reward",
+            "Server",
+        ),
+        "fedtailor.methods",
     ),
     **dict.fromkeys(
         (
+            "Callback",
             "Comparison",
             "Experiment",
             "Run",
@@ -52,11 +85,18 @@ _HOMES = {
 }
 
 __all__ = [
+    "AgentMethod",
+    "AgentTables",
     "Ask",
+    "Callback",
+    "Card",
     "Client",
     "Comparison",
     "Decide",
+    "Decided",
+    "Decision",
     "Experiment",
+    "Feature",
     "Method",
     "Payload",
     "Replies",
