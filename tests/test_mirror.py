@@ -17,7 +17,7 @@ BESIDE = {"adaptive-b": "bwa", "adaptive-aw": "bwa", "bo-bwa": "bwa"}
 
 # Folders that cross rooms, and files that are about all of a folder.
 ACROSS = {"exactness", "support"}
-OF_ALL = {"architecture", "documentation", "mirror", "contract_of_all_methods"}
+OF_ALL = {"promises", "reply_schema", "architecture", "documentation", "mirror", "contract_of_all_methods"}
 
 
 def subjects(folder: Path) -> set[str]:

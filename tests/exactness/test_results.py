@@ -7,7 +7,7 @@ import pytest
 
 from fedtailor.methods import catalogue
 from fedtailor.version import RESULTS
-from tests.exactness.results import FILE, digest_of, here
+from tests.support.results import FILE, digest_of, here
 
 KNOWN = json.loads(FILE.read_text(encoding="utf-8"))
 
@@ -22,5 +22,5 @@ def test_a_short_run_gives_the_bits_of_its_results_version(name: str, tmp_path: 
     if here() != KNOWN["environment"]:
         pytest.skip(f"bits are known for {KNOWN['environment']}, and this is {here()}")
     assert digest_of(name, tmp_path / "run") == KNOWN["methods"][name], (
-        f"{name} gives other results: raise fedtailor.version.RESULTS and run python -m tests.exactness.results"
+        f"{name} gives other results: raise fedtailor.version.RESULTS and run python -m tests.support.results"
     )

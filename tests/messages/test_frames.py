@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtailor.messages.frames import LARGEST, Closed, decode, encode, receive, send
+from fedtailor.messages.frames import MAX_BYTES, Closed, decode, encode, receive, send
 
 HEADERS = st.dictionaries(st.text().filter(lambda key: key != "sizes"), st.integers() | st.text() | st.none())
 
@@ -54,7 +54,7 @@ def test_the_given_header_is_not_changed() -> None:
         framed(b'{"sizes": [true]}', b"a"),
         framed(b'{"sizes": [-1, 1]}'),
         framed(b'{"sizes": [1.0]}', b"a"),
-        framed(f'{{"sizes": [{LARGEST + 1}]}}'.encode()),
+        framed(f'{{"sizes": [{MAX_BYTES + 1}]}}'.encode()),
         framed(b'{"sizes": [3]}', b"ab"),
         framed(b'{"sizes": [1]}', b"ab"),
         framed(b"no json"),
@@ -109,6 +109,6 @@ def test_a_socket_that_is_closed_here_is_closed(pair: tuple[socket.socket, socke
 def test_a_header_that_is_too_large_is_refused_before_anything_is_read(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
-    pair[0].sendall((LARGEST + 1).to_bytes(8, "big"))
-    with pytest.raises(ValueError, match=str(LARGEST)):
+    pair[0].sendall((MAX_BYTES + 1).to_bytes(8, "big"))
+    with pytest.raises(ValueError, match=str(MAX_BYTES)):
         receive(pair[1])

@@ -50,7 +50,7 @@ def test_replies_fit_the_declared_schema(name: str, statistics: str, tmp_path: P
     settings = {
         "rounds": 3,
         "method": {"name": name, **SETTINGS.get(name, {})},
-        "model": {"name": "test_reply_schema:Normalised", "running_statistics": statistics},
+        "model": {"name": "tests.methods.test_reply_schema:Normalised", "running_statistics": statistics},
         "data": {"source": "digits", "clients": 5, "samples": 150},
         "training": {"epochs": 1},
         "participation": {"ratio": 0.8},

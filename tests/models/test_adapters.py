@@ -47,7 +47,7 @@ class SharesAdapter(Method):
 
 
 def adapted(head: str | tuple[str, ...] = "last") -> Network:
-    return build(ModelSettings(name="test_adapters:Adapted", head=head), FLAT, 0)
+    return build(ModelSettings(name="tests.models.test_adapters:Adapted", head=head), FLAT, 0)
 
 
 def test_the_adapter_is_a_part_of_its_own() -> None:
@@ -69,7 +69,7 @@ def test_a_network_that_declares_none_has_none() -> None:
 
 def test_layers_that_do_not_exist_or_belong_to_the_head_are_refused() -> None:
     with pytest.raises(UserError, match="adaptor"):
-        build(ModelSettings(name="test_adapters:Misnamed"), FLAT, 0)
+        build(ModelSettings(name="tests.models.test_adapters:Misnamed"), FLAT, 0)
     with pytest.raises(UserError, match=r"declares 'adapter\.1' as part of its adapter"):
         adapted(("adapter.1", "head"))
 
@@ -88,8 +88,8 @@ def test_training_the_adapter_leaves_the_rest_and_makes_cached_features_stale() 
 def test_a_method_can_share_the_adapter_alone(tmp_path: Path) -> None:
     settings = {
         "rounds": 2,
-        "method": {"name": "test_adapters:SharesAdapter"},
-        "model": {"name": "test_adapters:Adapted"},
+        "method": {"name": "tests.models.test_adapters:SharesAdapter"},
+        "model": {"name": "tests.models.test_adapters:Adapted"},
         "data": {"clients": 3, "samples": 90},
         "training": {"epochs": 1},
     }

@@ -141,7 +141,7 @@ def test_the_same_command_again_runs_nothing_and_writes_the_same(
 
 
 def test_tables_come_from_records_alone(made: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fedtailor.runs.running, "build", None)  # no data
+    monkeypatch.setattr(fedtailor.runs.resources, "build", None)  # no data
     assert reproduce(copy / "tiny", copy, "--from-records") == 0
     assert (copy / "pages" / "tiny.md").read_bytes() == (made / "pages" / "tiny.md").read_bytes()
 
@@ -228,12 +228,12 @@ def _rounds(runs: Path) -> int:
 POLICY = """
 title = "With a policy"
 [methods]
-deployed = { name = "bwa", network = "per-slot", policy = "@agent-{base}" }
+deployed = { name = "bwa", agents.adjustment = { network = "per-slot" }, policy = "@agent-{base}" }
 [experiments."agent-{base}"]
 base = "tiny.toml"
 pretrain = true
 seeds = [100]
-methods = [{ label = "learns", name = "bwa", network = "per-slot" }]
+methods = [{ label = "learns", name = "bwa", agents.adjustment = { network = "per-slot" } }]
 set = { "pretrain.episodes" = 2 }
 [experiments.tested]
 base = "tiny.toml"
@@ -269,7 +269,7 @@ def test_a_policy_is_trained_before_it_is_used_and_only_if_it_is_needed(tmp_path
 
 GIVEN = """
 import torch
-from fedtailor.methods.bwa import ADJUSTMENT
+from fedtailor.methods.adjustment import ADJUSTMENT
 
 def batches(settings, size):
     return {ADJUSTMENT: lambda server, question: torch.tensor([float(size)])}
@@ -281,7 +281,7 @@ def test_a_function_of_the_recipe_takes_the_agents_decisions(tmp_path: Path) -> 
 title = "Given"
 [experiments."batch-{given.size}"]
 base = "tiny.toml"
-methods = [{ name = "adaptive-b", learn = "never" }]
+methods = [{ name = "adaptive-b", agents.adjustment = { learn = "never" } }]
 seeds = [0]
 deciders = "given.py:batches"
 vary = { "given.size" = [4, 64] }

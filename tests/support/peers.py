@@ -29,7 +29,7 @@ def state(played: Played, client: int) -> dict[str, Any]:
 
 
 def personal(played: Played, name: str = W) -> list[float]:
-    return [played.personal(client, name) for client in range(played.loop.clients)]
+    return [played.personal(client, name) for client in range(played.loop.made.clients)]
 
 
 def server_of(method: Method, federation: Federation, rows: dict[int, dict[str, Any]], **more: Any) -> Server:

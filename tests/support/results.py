@@ -1,6 +1,6 @@
 """Digests of a short run of every method: the guard of ``fedtailor.version.RESULTS``.
 
-``python -m tests.exactness.results`` writes ``results.json`` for this kind of machine. Do that only together with a
+``python -m tests.support.results`` writes ``results.json`` for this kind of machine. Do that only together with a
 change of ``RESULTS``: numbers with another results version are not comparable to the bit.
 """
 
@@ -16,7 +16,7 @@ from fedtailor.runs.environment import environment
 from fedtailor.version import RESULTS
 from tests.support.fingerprint import QUERIES, fingerprint
 
-FILE = Path(__file__).with_name("results.json")
+FILE = Path(__file__).parents[1] / "exactness" / "results.json"
 SHORT: dict[str, Any] = {
     "name": "short",
     "rounds": 4,
