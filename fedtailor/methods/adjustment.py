@@ -10,6 +10,7 @@ from fedtailor.agents import Integer, Simplex
 from fedtailor.agents.actions import Kind
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import AgentMethod
+from fedtailor.models import Network
 from fedtailor.parties import (
     AgentTables,
     Ask,
@@ -19,13 +20,16 @@ from fedtailor.parties import (
     Decider,
     Decision,
     Feature,
+    Range,
     Replies,
     Reward,
+    Schema,
     Server,
     State,
     Steps,
+    Tensors,
 )
-from fedtailor.weights import delta, learned, mean, norm, select
+from fedtailor.weights import delta, learned, norm, select
 
 ADJUSTMENT = "adjustment"  # the name of the decision
 FEATURES = (
@@ -128,10 +132,9 @@ class Adjusted(AgentMethod):
         batch, weights = self._adjusted(server, decision)
         progress: Progress = server.state["progress"]
         progress.clipped |= {k: progress.clipped.get(k, 0) + 1 for k in replies if server.sizes[k] < (batch or 0)}
-        models = {k: reply["model"] for k, reply in replies.items() if "model" in reply.groups}
-        shares = [weights[k] for k in models]
-        if sum(shares) > 0:
-            server.weights = mean(list(models.values()), shares)  # 11, eq. 4; the shares are divided by their sum
+        models = {k: reply for k, reply in replies.items() if "model" in reply.groups}
+        if sum(weights[k] for k in models) > 0:
+            server.weights = server.average(models, weights=weights)  # 11, eq. 4; the weights are divided by their sum
         # Asked now and not with the next download, which would be free: a decision is stored with its reward, and the
         # next state needs the new model's scores before anything is sent.
         judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
@@ -210,6 +213,14 @@ class Adjusted(AgentMethod):
         client.load(payload["model"])
         score = client.evaluate("val")
         return Payload(numbers={"summed": score.loss, "correct": score.correct, "samples": score.samples})
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        scores = {"loss": Range(0), "accuracy": Range(0, 1), "divergence": Range(0)}
+        return Schema({"model": Tensors(shared, optional=self.threshold > 0)}, scores)
+
+    def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
+        whole = Range(0, whole=True)
+        return Schema(numbers={"summed": Range(0), "correct": whole, "samples": whole})
 
 
 def _is_fresh(server: Server, client: int) -> bool:

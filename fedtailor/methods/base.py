@@ -246,6 +246,10 @@ class Method(BaseModel):
         """
         return Schema({"model": Tensors(shared)}, {"samples": Range(0, whole=True)})
 
+    def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
+        """What the method's function ``name`` sends in answer to an `Ask`. By default what ``upload`` sends."""
+        return self.reply_schema(network, shared)
+
     def adapt(self, client: Client) -> None:
         """Adapt the received model to a client that was not in the federation: fine-tune it.
 
@@ -272,10 +276,6 @@ class AgentMethod(Method):
     def inert(self) -> str | None:
         idle = [name for name, agent in self.agents if agent.decider == "agent" and not agent.learns(False)]
         return f"without a policy, these agents do not learn: {', '.join(idle)}" if idle and not self.policy else None
-
-    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
-        """Anything, until the method declares more."""
-        return Schema(open=True)
 
     def rehearsal(self) -> "AgentMethod":
         """The method as it runs while its agents are pre-trained: they learn, also where they start with a policy."""

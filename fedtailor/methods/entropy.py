@@ -1,12 +1,11 @@
 """How much a client's model counts, by the entropy of its labels and the accuracy of its model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from fedtailor.messages.payload import Payload
-from fedtailor.weights import Weights, mean
 
 
 def label_entropy(labels: Tensor) -> float:
@@ -25,7 +24,7 @@ def entropy_accuracy_weights(entropies: Sequence[float], accuracies: Sequence[fl
     return weights
 
 
-def entropy_accuracy_mean(replies: Sequence[Payload], group: str, accuracy: str) -> Weights:
-    """The mean of the replies' models in a group, with the weights W by their entropy and this accuracy."""
-    entropies, accuracies = ([reply.number(name) for reply in replies] for name in ("entropy", accuracy))
-    return mean([reply[group] for reply in replies], entropy_accuracy_weights(entropies, accuracies))
+def reply_weights(replies: Mapping[int, Payload], accuracy: str) -> dict[int, float]:
+    """The weights W of clients by the entropy in their replies and by the accuracy of this name."""
+    entropies, accuracies = ([reply.number(name) for reply in replies.values()] for name in ("entropy", accuracy))
+    return dict(zip(replies, entropy_accuracy_weights(entropies, accuracies), strict=True))

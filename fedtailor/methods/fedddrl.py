@@ -8,6 +8,7 @@ from torch import Tensor
 from fedtailor.agents import Categorical, VDNSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import AgentMethod, Card
+from fedtailor.models import Network
 from fedtailor.parties import (
     AgentTables,
     Ask,
@@ -16,8 +17,10 @@ from fedtailor.parties import (
     Decided,
     Decision,
     Feature,
+    Range,
     Replies,
     Reward,
+    Schema,
     Server,
     Steps,
 )
@@ -149,6 +152,14 @@ class FedDdrl(AgentMethod):
         client.load(payload["model"])
         score = client.evaluate("val")
         return Payload(numbers={"correct": score.correct, "validation": score.samples})
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return super().reply_schema(network, shared).extended(numbers={"epochs": Range(1, whole=True)})
+
+    def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
+        whole = Range(0, whole=True)
+        judged = Schema(numbers={"correct": whole, "validation": whole})
+        return judged.extended(numbers={"loss": Range(0), "samples": whole}) if name == "probe" else judged
 
     # Settings
 

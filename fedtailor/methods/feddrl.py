@@ -8,6 +8,7 @@ from torch import Tensor
 from fedtailor.agents import DDPGSettings, MeanDeviation
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import AgentMethod, Card
+from fedtailor.models import Network
 from fedtailor.parties import (
     AgentTables,
     Ask,
@@ -16,12 +17,14 @@ from fedtailor.parties import (
     Decided,
     Decision,
     Feature,
+    Range,
     Replies,
     Reward,
+    Schema,
     Server,
     Steps,
 )
-from fedtailor.weights import mean, select
+from fedtailor.weights import select
 
 IMPACT = "impact"  # the name of the decision
 
@@ -109,8 +112,8 @@ class FedDRL(AgentMethod):
     def finish(self, server: Server, replies: Replies) -> Steps:
         decision: Decided = yield Decide(IMPACT, _features(replies))
         draws = None if server.greedy else server.stream("impact")
-        factors = _factors(decision.numbers("factors"), draws)
-        server.weights = mean([reply["model"] for reply in replies.values()], factors)
+        factors = dict(zip(replies, _factors(decision.numbers("factors"), draws), strict=True))
+        server.weights = server.average(replies, weights=factors)
         # Asked now and not with the next download, which would be free: the clients of the reward are those of the
         # state, and a round's decision is stored with its reward.
         judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
@@ -134,6 +137,12 @@ class FedDRL(AgentMethod):
         client.load(payload["model"])
         score = client.evaluate("val")
         return Payload(numbers={"loss": score.loss / max(score.samples, 1), "samples": score.samples})
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return super().reply_schema(network, shared).extended(numbers={"before": Range(0), "after": Range(0)})
+
+    def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
+        return Schema(numbers={"loss": Range(0), "samples": Range(0, whole=True)})
 
 
 def _features(replies: Replies) -> dict[int, list[float]]:

@@ -9,8 +9,8 @@ from fedtailor.messages.payload import Number, Payload
 from fedtailor.methods.allocation import divide, positive
 from fedtailor.methods.base import AgentMethod, Card
 from fedtailor.methods.distillation import distilled
-from fedtailor.methods.entropy import entropy_accuracy_mean, label_entropy
-from fedtailor.methods.hapfl_state import Allocation, Kept, Timeline
+from fedtailor.methods.entropy import label_entropy, reply_weights
+from fedtailor.methods.hapfl_state import ASSESSED, Allocation, Kept, Timeline, both_models
 from fedtailor.methods.search import imitate_search, search_shares, search_sizes
 from fedtailor.models import TRAINING, ModelFamily, ModelSettings, Network, SideBySide, count_flops, model_family
 from fedtailor.parties import (
@@ -18,12 +18,12 @@ from fedtailor.parties import (
     Ask,
     Client,
     Decide,
-    Decided,
     Decider,
     Decision,
     Feature,
     Replies,
     Reward,
+    Schema,
     Server,
     Steps,
 )
@@ -100,8 +100,7 @@ class HAPFL(AgentMethod):
             imitate_search(server, SIZE, INTENSITY, list(kept.ratios.values()), self.warm)
         # Lines 8-11: the times T^d
         assessed: Replies = yield Ask("assess", dict.fromkeys(cohort, Payload(numbers={"flops": kept.lite})))
-        work = {k: TRAINING * kept.lite * reply.number("samples") for k, reply in assessed.items()}
-        seconds = {k: assessed.computed(k, work[k]) for k in assessed}
+        seconds = {k: assessed.computed(k, kept.work * reply.number("samples")) for k, reply in assessed.items()}
         order = sorted(seconds, key=lambda k: (seconds[k], k))
         # The final pass prepares more clients than a round has: groups of fast and slow ones, as cohorts are.
         groups = -(-len(order) // server.largest_cohort)
@@ -181,6 +180,12 @@ class HAPFL(AgentMethod):
         own = select(client.model.weights(), client.shared_of(client.deployed))
         return Payload({"model": select(client.weights(), client.shared), client.deployed: own}, numbers)
 
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return both_models(self.sizes, network, shared)
+
+    def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
+        return ASSESSED
+
     # Allocation and aggregation
 
     def _decision(self, server: Server, name: str, kind: Kind, search: Decider, start: str) -> Decision:
@@ -196,7 +201,6 @@ class HAPFL(AgentMethod):
         sizes = dict.fromkeys(seconds, list(ratios)[-1])
         each = max(1, server.training.epochs)
         epochs, total = dict.fromkeys(seconds, each), each * len(seconds)
-        decision: Decided
         if SIZE in server.decisions.declared:
             states = {k: [time] for k, time in times.items()}  # S^1, eq. 17
             decision = yield Decide(SIZE, states, context={"ratios": list(ratios.values())})
@@ -204,8 +208,7 @@ class HAPFL(AgentMethod):
         if INTENSITY in server.decisions.declared and len(seconds) > 1:
             states = {k: [ratios[sizes[k]] * time] for k, time in times.items()}  # S^2, eq. 24, 25
             decision = yield Decide(INTENSITY, states, context={"epochs": total})
-            shares = list(decision[INTENSITY].values())  # A^2, eq. 26
-            epochs = dict(zip(seconds, divide(shares, total), strict=True))  # eq. 27
+            epochs = dict(zip(seconds, divide(list(decision[INTENSITY].values()), total), strict=True))  # eq. 26, 27
         return Allocation(dict(seconds), sizes, epochs)
 
     def _payload(self, server: Server, size: str, epochs: int) -> Payload:
@@ -214,11 +217,11 @@ class HAPFL(AgentMethod):
 
     def _aggregate(self, server: Server, replies: Replies, sizes: Mapping[int, str]) -> None:
         # Deviation: w + sum_i W_i (w_i - w), which is this mean; eq. 39 would add the mean to w.
-        server.weights = entropy_accuracy_mean(list(replies.values()), "model", "lite accuracy")
+        server.weights = server.average(replies, weights=reply_weights(replies, "lite accuracy"))
         for size in server.family:
-            group = [reply for k, reply in replies.items() if sizes[k] == size and size in reply.groups]
-            if group:
-                server.state["hapfl"].sizes[size] = entropy_accuracy_mean(group, size, "local accuracy")
+            if group := {k: reply for k, reply in replies.items() if sizes[k] == size and size in reply.groups}:
+                weights = reply_weights(group, "local accuracy")
+                server.state["hapfl"].sizes[size] = server.average(group, size, weights=weights)
 
     # Settings
 
@@ -231,8 +234,7 @@ class HAPFL(AgentMethod):
         return 2.0 * epochs  # of the LiteModel and of the local model
 
     def family(self, model: ModelSettings) -> dict[str, ModelSettings]:
-        own = {"local": model}
-        return model_family(self.sizes, running_statistics=model.running_statistics) if self.sizes else own
+        return model_family(self.sizes, running_statistics=model.running_statistics) or {"local": model}
 
     def rehearsal(self) -> AgentMethod:
         from fedtailor.methods.hapfl_rehearsal import HAPFLRehearsal  # which extends this class

@@ -3,8 +3,8 @@ from typing import ClassVar
 
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.hapfl import HAPFL
-from fedtailor.models import TRAINING
-from fedtailor.parties import Client, Replies, Server
+from fedtailor.models import TRAINING, Network
+from fedtailor.parties import Client, Replies, Schema, Server
 
 
 class HAPFLRehearsal(HAPFL):
@@ -25,6 +25,9 @@ class HAPFLRehearsal(HAPFL):
 
     def upload(self, client: Client) -> Payload:
         return Payload()
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return Schema()
 
     def _payload(self, server: Server, size: str, epochs: int) -> Payload:
         numbers = {"flops": server.state["hapfl"].flops[size]}

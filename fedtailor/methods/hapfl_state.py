@@ -1,8 +1,9 @@
-"""What HAPFL's server keeps."""
+"""What HAPFL's server keeps, and what its clients send."""
 
 from dataclasses import dataclass, field
 
-from fedtailor.parties import State
+from fedtailor.models import TRAINING, ModelFamily, Network, build, model_family
+from fedtailor.parties import Range, Schema, State, Tensors
 from fedtailor.weights import Weights
 
 
@@ -25,6 +26,11 @@ class Kept(State):
     sizes: dict[str, Weights]  # the model of every size
 
     @property
+    def work(self) -> int:
+        """Multiply-adds of a step of the LiteModel with one sample."""
+        return TRAINING * self.lite
+
+    @property
     def ratios(self) -> dict[str, float]:
         """M(a) of every size."""
         return {name: flops / self.lite for name, flops in self.flops.items()}
@@ -36,3 +42,17 @@ class Timeline(State):
 
     first: Allocation | None = None
     latest: Allocation | None = None
+
+
+ASSESSED = Schema(numbers={"samples": Range(0, whole=True)})
+NUMBERS = {"entropy": Range(0), "lite accuracy": Range(0, 1), "local accuracy": Range(0, 1)}
+
+
+def both_models(sizes: ModelFamily, network: Network, shared: frozenset[str]) -> Schema:
+    """A reply with the LiteModel and the model of one of these sizes, without running statistics where they stay."""
+    family = {name: build(model, network.inputs, 0) for name, model in model_family(sizes).items()}
+    groups = {
+        name: Tensors(frozenset(local.names), optional=True, may_lack=local.statistics)
+        for name, local in (family or {"local": network}).items()
+    }
+    return Schema({"model": Tensors(shared), **groups}, NUMBERS)

@@ -14,7 +14,23 @@ from fedtailor.agents import DDPGSettings, Simplex
 from fedtailor.agents.embedding import MHAE, PCAEmbedding, matrices
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import AgentMethod
-from fedtailor.parties import Ask, Client, Decide, Decided, Decision, Feature, Key, Replies, Reward, Server, Steps
+from fedtailor.models import Network
+from fedtailor.parties import (
+    Ask,
+    Client,
+    Decide,
+    Decided,
+    Decision,
+    Feature,
+    Key,
+    Range,
+    Replies,
+    Reward,
+    Schema,
+    Server,
+    Steps,
+    Tensors,
+)
 from fedtailor.parties.state import State
 from fedtailor.weights import Weights, combinations, select
 
@@ -23,6 +39,8 @@ OWN, FRESH = "own", "fresh"  # the client's model before and after its training,
 PACE = 0.1  # of the running target accuracy
 REWARDS = 5.0  # factor of the rewards that the critic learns, which are of the order 1/5
 SMALLEST = 1e-3  # similarity, for its logarithm
+COUNTS = {"samples": Range(0, whole=True), "validation": Range(0, whole=True)}
+FACTS = {**COUNTS, "accuracy": Range(0, 1)}
 
 Shares = Mapping[Key, float]  # of every model in a mix, which need not sum to one
 
@@ -291,6 +309,14 @@ class HeadMixing(AgentMethod):
 
     def counts(self, client: Client) -> dict[str, Any]:
         return {"samples": client.samples, "validation": len(client.data("val")[1])}
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return Schema({"model": Tensors(shared)}, FACTS)
+
+    def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
+        """Nothing from ``begin``; from ``send`` also the round in which the model was trained."""
+        sent = Schema({"model": Tensors(shared)}, {**FACTS, "trained": Range(0, whole=True)})
+        return Schema() if name == "begin" else sent
 
 
 def similarity(embeddings: Tensor) -> Tensor:

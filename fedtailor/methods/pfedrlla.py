@@ -6,9 +6,9 @@ from pydantic import Field
 from fedtailor.agents import DDPGSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card
-from fedtailor.methods.head_mixing import HeadMixing, Peer, Shares, View, mixes
+from fedtailor.methods.head_mixing import FACTS, HeadMixing, Peer, Shares, View, mixes
 from fedtailor.models import Network
-from fedtailor.parties import AgentTables, Ask, Client, Decided, Replies, Server, Steps
+from fedtailor.parties import AgentTables, Ask, Client, Decided, Replies, Schema, Server, Steps
 from fedtailor.weights import select
 
 
@@ -106,6 +106,9 @@ class PFedRLLA(HeadMixing):
         model = {"model": client.state["model"]} if self.peers == "trained" else {}
         return Payload(model, client.state.pop("facts"))
 
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return super().reply_schema(network, shared) if self.peers == "trained" else Schema(numbers=FACTS)
+
     @property
     def splits(self) -> bool:
         """Whether rewards are measured with a body of their own (appendix G)."""
@@ -149,6 +152,9 @@ class PFedRLLAJudged(PFedRLLARehearsal):
         """How good an aggregate is."""
         self.receive(client, payload)
         return Payload(numbers=self.facts(client))
+
+    def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
+        return Schema(numbers=FACTS) if name == "assess" else super().ask_schema(name, network, shared)
 
 
 def rehearsed(method: PFedRLLA, **agent: Any) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from torch import Tensor
 from fedtailor.agents import DDPGSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card
-from fedtailor.methods.head_mixing import FRESH, OWN, HeadMixing, Peer, Shares, View, mixes
-from fedtailor.parties import AgentTables, Client, Decided, Replies, Server, Steps
+from fedtailor.methods.head_mixing import COUNTS, FRESH, OWN, HeadMixing, Peer, Shares, View, mixes
+from fedtailor.models import Network
+from fedtailor.parties import AgentTables, Client, Decided, Range, Replies, Schema, Server, Steps, Tensors
 from fedtailor.weights import Weights, mean, select
 
 
@@ -134,6 +135,13 @@ class PFedRLLAAfter(HeadMixing):
 
     def upload(self, client: Client) -> Payload:
         return Payload({"model": client.state["model"]}, client.state.pop("facts"))
+
+    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
+        return super().reply_schema(network, shared).extended(numbers={"alone": Range(0, 1)})
+
+    def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
+        numbers = {**COUNTS, "trained": Range(0, whole=True), "known": Range(0, 1, whole=True)}
+        return Schema({"model": Tensors(shared)}, numbers) if name == "send" else Schema()
 
     def personal(self, client: Client) -> None:
         """Mix the trained model with the mix of the others that came with the payload."""

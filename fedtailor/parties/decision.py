@@ -179,6 +179,8 @@ class Question:
         own = {name: declared.slots + place for place, name in enumerate(declared.own)}
         clients = iter(range(declared.slots))
         keys = tuple(asked.rows)
+        if (rows := sum(key not in own for key in keys)) > declared.slots:
+            raise ValueError(f"the decision {declared.name} is about {declared.slots} clients at most, not {rows}")
         places = tuple(own[key] if key in own else next(clients) for key in keys)
         observation = torch.zeros(declared.all_slots, declared.width)
         mask = torch.zeros(declared.all_slots, dtype=torch.bool)

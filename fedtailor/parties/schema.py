@@ -13,6 +13,7 @@ class Tensors:
 
     names: frozenset[str]
     optional: bool = False  # whether a reply may come without the group
+    may_lack: frozenset[str] = frozenset()  # those of the names that may be missing, such as running statistics
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Schema:
-    """The replies that a method's ``upload`` makes.
+    """The replies that a method's ``upload`` makes, or its answers to an `Ask`.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ class Schema:
             if name not in reply.groups:
                 if not tensors.optional:
                     raise Rejected(f"the group {name} is missing")
-            elif wrong := sorted(reply.groups[name].keys() ^ tensors.names):
+            elif wrong := sorted((reply.groups[name].keys() ^ tensors.names) - tensors.may_lack):
                 raise Rejected(f"the group {name} lacks {wrong[0]}, or should not have it")
         for name, numbers in self.numbers.items():
             if name not in reply.numbers:

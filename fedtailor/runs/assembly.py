@@ -70,6 +70,7 @@ class Assembly:
             largest_cohort=largest_cohort(self.experiment, self.clients),
             clock=self.clock,
             family=self.family,
+            names=self.job.federation.names,
         )
         start(self.method, server, keeps_best)
         return server

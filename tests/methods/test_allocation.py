@@ -1,8 +1,13 @@
 """Who gets how much of a round's work: values by hand and the ends of the range."""
 
 import math
+from collections.abc import Sequence
+from itertools import product
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedtailor.methods.allocation import best_epochs, best_sizes, divide, even_shares
 
@@ -79,3 +84,53 @@ def test_the_share_of_a_client_that_is_too_slow_is_small_and_has_a_logarithm() -
 
 def test_even_shares_of_exactly_one_epoch_each_are_equal() -> None:
     assert even_shares([2.0, 2.0], 2) == pytest.approx([0.5, 0.5])
+
+
+@given(logits=st.lists(st.floats(-80, 80), min_size=1, max_size=20), more=st.integers(0, 300))
+def test_intensities_sum_exactly_and_respect_the_minimum(logits: list[float], more: int) -> None:
+    shares: list[float] = torch.tensor(logits).softmax(0).tolist()
+    total = len(shares) + more
+    found = divide(shares, total)
+    assert sum(found) == total
+    assert min(found) >= 1
+    parts = [1 + more * share / sum(shares) for share in shares]
+    assert all(abs(number - part) < 1 + 1e-6 for number, part in zip(found, parts, strict=True))
+
+
+def test_the_largest_remainders_are_rounded_up_the_first_of_equal_ones() -> None:
+    assert divide([0.5, 0.3, 0.2], 3 + 4) == [1 + 2, 1 + 1, 1 + 1]  # 2, 1.2, 0.8
+    assert divide([0.25] * 4, 4 + 6) == [3, 3, 2, 2]
+    assert divide([0.0, 0.0], 6) == [3, 3]
+    with pytest.raises(ValueError, match="at least 1"):
+        divide([0.5, 0.5], 1)
+
+
+def divisions(total: int, clients: int) -> list[list[int]]:
+    if clients == 1:
+        return [[total]]
+    return [[n, *rest] for n in range(1, total - clients + 2) for rest in divisions(total - n, clients - 1)]
+
+
+@given(times=st.lists(st.floats(1, 20), min_size=2, max_size=4), each=st.integers(1, 3))
+def test_the_search_finds_the_best_allocation(times: list[float], each: int) -> None:
+    """Against every allocation there is."""
+    ratios = [1.5, 4.0, 9.0]
+
+    def spread(sizes: Sequence[int]) -> float:
+        loads = [time * ratios[a] for time, a in zip(times, sizes, strict=True)]
+        return max(loads) / min(loads)
+
+    every = product(range(3), repeat=len(times))
+    assert spread(best_sizes(times, ratios)) == pytest.approx(min(map(spread, every)))
+    total = each * len(times)
+    ends = [[n * t for n, t in zip(epochs, times, strict=True)] for epochs in divisions(total, len(times))]
+    found = best_epochs(times, total)
+    assert sum(found) == total
+    own = [n * t for n, t in zip(found, times, strict=True)]
+    assert max(own) - min(own) == pytest.approx(min(max(e) - min(e) for e in ends))
+
+
+def test_even_shares_let_all_end_together_but_who_is_too_slow_for_one_epoch() -> None:
+    """Times 1, 2, 4 and 14 epochs: all end at 8, after 8, 4, 2. With a time of 100, it has one, and 13 are left."""
+    assert divide(even_shares([1.0, 2.0, 4.0], 14), 14) == [8, 4, 2]
+    assert divide(even_shares([1.0, 1.0, 100.0], 13), 13) == [6, 6, 1]

@@ -61,3 +61,27 @@ def test_the_other_model_learns_nothing() -> None:
     assert own.grad is not None
     assert own.grad.item() == 1.0
     assert other.grad is None
+
+
+def test_the_distillation_losses_by_hand() -> None:
+    """Softmax (1/4, 3/4) and (1/2, 1/2): D_KL(own || other) = log(1/2) / 4 + 3 log(3/2) / 4 = 0.13081204.
+
+    The other way round it is 0.14384104. With the label 1, the cross-entropy is -log(3/4) = 0.28768207. The gradient
+    of the divergence in own logit i is p_i (log(p_i / q_i) - D) = -+0.20598980; the other model gets none.
+    """
+    own, other = torch.tensor([[0.0, math.log(3)]]).requires_grad_(), torch.zeros(1, 2).requires_grad_()
+    label = torch.tensor([1])
+    assert divergence("cross-entropy", own, other).item() == pytest.approx(0.13081204, abs=1e-6)
+    assert divergence("cross-entropy", other, own).item() == pytest.approx(0.14384104, abs=1e-6)
+    found = distilled("cross-entropy", own, other, label, hard=0.4, soft=0.6)
+    assert found.item() == pytest.approx(0.4 * 0.28768207 + 0.6 * 0.13081204, abs=1e-6)
+    distilled("cross-entropy", own, other, label, hard=0.0, soft=1.0).backward()
+    assert own.grad is not None
+    assert own.grad.tolist() == [pytest.approx([-0.2059898, 0.2059898], abs=1e-6)]
+    assert other.grad is None
+
+
+def test_a_batch_s_divergence_is_the_mean_of_its_samples() -> None:
+    own, other = torch.tensor([[0.0, math.log(3)], [1.0, 1.0]]), torch.zeros(2, 2)
+    assert divergence("cross-entropy", own, other).item() == pytest.approx(0.13081204 / 2, abs=1e-6)
+    assert divergence("squared-error", own, other).item() == pytest.approx((math.log(3) ** 2 + 2) / 4, abs=1e-6)

@@ -1,22 +1,15 @@
 """Hand-derived values, identities, mechanism and exactness of hapfl, and of models of several sizes in a run."""
 
-import math
-from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 import fedtailor
 from fedtailor.engines import Processes
 from fedtailor.methods import Client, Method, Payload, Question, Replies, Server, catalogue, find, read_policy, spec
-from fedtailor.methods.allocation import best_epochs, best_sizes, divide, even_shares
-from fedtailor.methods.distillation import distilled, divergence
 from fedtailor.methods.entropy import entropy_accuracy_weights, label_entropy
 from fedtailor.methods.hapfl import HAPFL, INTENSITY, SIZE
 from fedtailor.runs import (
@@ -33,6 +26,7 @@ from fedtailor.runs import (
 )
 from fedtailor.views.drawings.hapfl import turns
 from fedtailor.weights import mean
+from tests.support.allocation import DIGITS, SEARCH, SIZES, both, changed
 from tests.support.problem import targets
 
 W = "0.weight"
@@ -43,31 +37,6 @@ SCALAR: dict[str, Any] = {
     "method": {"name": "hapfl", "sizes": ["tests.support.problem:Scalar", "tests.support.problem:Scalar"]},
     "engine": {"kind": "inline"},
 }
-SIZES = [{"name": "mlp", "arguments": {"hidden": 8}}, {"name": "mlp", "arguments": {"hidden": 80}}]
-DIGITS: dict[str, Any] = {
-    "rounds": 3,
-    "validation": True,
-    "data": {"clients": 6, "samples": 240},
-    "model": {"name": "linear"},
-    "training": {"epochs": 2, "lr": 0.1},
-    "participation": {"clients": 4},
-    "devices": {"speed": 0.001, "profiles": {"kind": "uniform", "spread": 10}},
-    "engine": {"kind": "inline"},
-    "method": {"name": "hapfl", "sizes": SIZES},
-}
-
-
-SEARCH: dict[str, Any] = {"size": {"decider": "search"}, "intensity": {"decider": "search"}}
-
-
-def changed(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {**settings, "method": {**settings["method"], **changes}}
-
-
-def both(**settings: Any) -> dict[str, Any]:
-    """The tables of the agents, with the same settings in both."""
-    return {"size": settings, "intensity": settings}
-
 
 # Hand-derived values
 
@@ -111,92 +80,6 @@ def test_hand_hapfl(tmp_path: Path) -> None:
         # down: the flops, two models, size and epochs; up: the samples, two models, entropy and two accuracies
         config = len("size") + len("tests.support.problem:Scalar-1") + len("epochs") + 1
         assert [(row["bytes_up"], row["bytes_down"]) for row in done.rounds()] == [(2 * 40, 2 * (16 + config))] * 2
-
-
-def test_the_distillation_losses_by_hand() -> None:
-    """Softmax (1/4, 3/4) and (1/2, 1/2): D_KL(own || other) = log(1/2) / 4 + 3 log(3/2) / 4 = 0.13081204.
-
-    The other way round it is 0.14384104. With the label 1, the cross-entropy is -log(3/4) = 0.28768207. The gradient
-    of the divergence in own logit i is p_i (log(p_i / q_i) - D) = -+0.20598980; the other model gets none.
-    """
-    own, other = torch.tensor([[0.0, math.log(3)]]).requires_grad_(), torch.zeros(1, 2).requires_grad_()
-    label = torch.tensor([1])
-    assert divergence("cross-entropy", own, other).item() == pytest.approx(0.13081204, abs=1e-6)
-    assert divergence("cross-entropy", other, own).item() == pytest.approx(0.14384104, abs=1e-6)
-    found = distilled("cross-entropy", own, other, label, hard=0.4, soft=0.6)
-    assert found.item() == pytest.approx(0.4 * 0.28768207 + 0.6 * 0.13081204, abs=1e-6)
-    distilled("cross-entropy", own, other, label, hard=0.0, soft=1.0).backward()
-    assert own.grad is not None
-    assert own.grad.tolist() == [pytest.approx([-0.2059898, 0.2059898], abs=1e-6)]
-    assert other.grad is None
-
-
-def test_a_batch_s_divergence_is_the_mean_of_its_samples() -> None:
-    own, other = torch.tensor([[0.0, math.log(3)], [1.0, 1.0]]), torch.zeros(2, 2)
-    assert divergence("cross-entropy", own, other).item() == pytest.approx(0.13081204 / 2, abs=1e-6)
-    assert divergence("squared-error", own, other).item() == pytest.approx((math.log(3) ** 2 + 2) / 4, abs=1e-6)
-
-
-def test_weights_and_entropy_by_hand() -> None:
-    """softmax(0, 1) = (0.26894142, 0.73105858), softmax(1/2, 1/2) = (1/2, 1/2); labels 0, 0, 1, 2 have 3/2 bits."""
-    assert entropy_accuracy_weights([0.0, 1.0], [0.5, 0.5]) == pytest.approx([0.38447071, 0.61552929], abs=1e-6)
-    assert entropy_accuracy_weights([0.5, 0.5], [0.0, 1.0]) == pytest.approx([0.38447071, 0.61552929], abs=1e-6)
-    assert label_entropy(torch.tensor([0, 0, 1, 2])) == pytest.approx(1.5)
-    assert label_entropy(torch.tensor([3, 3])) == 0.0
-    assert label_entropy(torch.tensor([[0.5], [1.5]])) == 0.0
-
-
-# Intensities and the search
-
-
-@given(logits=st.lists(st.floats(-80, 80), min_size=1, max_size=20), more=st.integers(0, 300))
-def test_intensities_sum_exactly_and_respect_the_minimum(logits: list[float], more: int) -> None:
-    shares: list[float] = torch.tensor(logits).softmax(0).tolist()
-    total = len(shares) + more
-    found = divide(shares, total)
-    assert sum(found) == total
-    assert min(found) >= 1
-    parts = [1 + more * share / sum(shares) for share in shares]
-    assert all(abs(number - part) < 1 + 1e-6 for number, part in zip(found, parts, strict=True))
-
-
-def test_the_largest_remainders_are_rounded_up_the_first_of_equal_ones() -> None:
-    assert divide([0.5, 0.3, 0.2], 3 + 4) == [1 + 2, 1 + 1, 1 + 1]  # 2, 1.2, 0.8
-    assert divide([0.25] * 4, 4 + 6) == [3, 3, 2, 2]
-    assert divide([0.0, 0.0], 6) == [3, 3]
-    with pytest.raises(ValueError, match="at least 1"):
-        divide([0.5, 0.5], 1)
-
-
-def divisions(total: int, clients: int) -> list[list[int]]:
-    if clients == 1:
-        return [[total]]
-    return [[n, *rest] for n in range(1, total - clients + 2) for rest in divisions(total - n, clients - 1)]
-
-
-@given(times=st.lists(st.floats(1, 20), min_size=2, max_size=4), each=st.integers(1, 3))
-def test_the_search_finds_the_best_allocation(times: list[float], each: int) -> None:
-    """Against every allocation there is."""
-    ratios = [1.5, 4.0, 9.0]
-
-    def spread(sizes: Sequence[int]) -> float:
-        loads = [time * ratios[a] for time, a in zip(times, sizes, strict=True)]
-        return max(loads) / min(loads)
-
-    every = product(range(3), repeat=len(times))
-    assert spread(best_sizes(times, ratios)) == pytest.approx(min(map(spread, every)))
-    total = each * len(times)
-    ends = [[n * t for n, t in zip(epochs, times, strict=True)] for epochs in divisions(total, len(times))]
-    found = best_epochs(times, total)
-    assert sum(found) == total
-    own = [n * t for n, t in zip(found, times, strict=True)]
-    assert max(own) - min(own) == pytest.approx(min(max(e) - min(e) for e in ends))
-
-
-def test_even_shares_let_all_end_together_but_who_is_too_slow_for_one_epoch() -> None:
-    """Times 1, 2, 4 and 14 epochs: all end at 8, after 8, 4, 2. With a time of 100, it has one, and 13 are left."""
-    assert divide(even_shares([1.0, 2.0, 4.0], 14), 14) == [8, 4, 2]
-    assert divide(even_shares([1.0, 1.0, 100.0], 13), 13) == [6, 6, 1]
 
 
 # Identities
@@ -384,20 +267,6 @@ def test_worker_processes_rehearse_to_the_bit(tmp_path: Path) -> None:
     with Run(tmp_path / "one") as one, Run(tmp_path / "two") as two:
         assert str(one.agents()) == str(two.agents())
         assert one.rewards() == two.rewards()
-
-
-def test_imitation_of_the_search_comes_near_it(tmp_path: Path) -> None:
-    tables = both(network="per-slot", actor_lr=0.01)
-    latency = {}
-    for name, changes in {"even": {"adapts": "neither"}, "search": {"agents": SEARCH}, "warm": {"warm": 150}}.items():
-        settings = changed({**DIGITS, "rounds": 8}, **{"state": "log", "agents": tables, **changes})
-        scenario = fedtailor.experiment({**settings, "evaluation": {"every": 0, "final": False}})
-        assert isinstance(scenario.method, HAPFL)
-        update = {"method": scenario.method.environment()}  # on the clock alone, without learning
-        with run(scenario.model_copy(update=update), folder=tmp_path / name) as done:
-            latency[name] = sum(row["latency"] for row in done.clock())
-    assert latency["search"] < 0.4 * latency["even"]
-    assert latency["warm"] < 0.6 * latency["even"]
 
 
 def test_times_are_those_of_the_assessment_and_of_the_training_of_both_models(tmp_path: Path) -> None:

@@ -96,6 +96,14 @@ def test_rows_have_slots_in_their_order_and_own_slots_a_fixed_place() -> None:
     assert (question.name, question.about, question.context) == ("mix", 7, {"age": 3})
 
 
+def test_more_rows_than_slots_are_refused_with_a_sentence() -> None:
+    about = Decision("mix", ONE, {"weights": Simplex()}, quick(), slots=2, own=("server",))
+    full = {7: [0.0], "server": [0.0], 2: [0.0]}
+    assert Question.of(about, Decide("mix", full)).mask.all()
+    with pytest.raises(ValueError, match="the decision mix is about 2 clients at most, not 3"):
+        Question.of(about, Decide("mix", {**full, 5: [0.0]}))
+
+
 def test_an_action_has_numbers_by_key_or_one_for_all() -> None:
     """The flat action has the numbers of its kinds in their order: a batch size, then a weight for each of 4 slots."""
     both = Decision("mix", ONE, {"batch": Integer(1, 8), "weights": Simplex()}, PPOSettings(), slots=3, own=("server",))
