@@ -120,7 +120,7 @@ class Ray(Engine):
         if not arrived:
             raise UserError(
                 f"no worker of the Ray cluster got a CPU and was ready within {START_TIMEOUT:.0f} s ('ray status' "
-                "shows who uses the CPUs); continue the run later with: fedtailor resume"
+                "shows what uses the CPUs); continue the run later with: fedtailor resume"
             )
         results: list[Result] = []
         for answer in arrived:

@@ -41,7 +41,7 @@ class APFL(Method):
         client.state["alpha"] = self.alpha_0
 
     def fit(self, client: Client) -> None:
-        both = _Both(client, self.alpha_updates)
+        both = _JointTraining(client, self.alpha_updates)
         client.train(step=both.step)
         w_i = client.weights()
         client.load({**client.state["v"], **both.statistics})
@@ -55,7 +55,7 @@ class APFL(Method):
         client.load(select(v, client.network.statistics))
 
 
-class _Both:
+class _JointTraining:
     """The training of w_i, which is in the network, and beside it that of v and alpha."""
 
     def __init__(self, client: Client, updates: str):

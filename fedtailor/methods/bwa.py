@@ -41,7 +41,7 @@ class BWA(Adjusted):
 
     def inert(self) -> str | None:
         agent = self.agents.adjustment
-        if not agent.teaches and agent.learns_with(self.policy is not None):
+        if not agent.can_learn and agent.learns_with(self.policy is not None):
             return "epochs = 0: the agent never learns"
         return super().inert()
 

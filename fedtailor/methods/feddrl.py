@@ -82,7 +82,7 @@ class FedDRL(AgentMethod):
     def inert(self) -> str | None:
         return (
             "updates = 0: the agent never learns, impact factors stay nearly equal"
-            if not self.agents.impact.teaches
+            if not self.agents.impact.can_learn
             else None
         )
 

@@ -133,7 +133,7 @@ class HeadMixing(AgentMethod):
         return "agent" in self.rules.values()
 
     def inert(self) -> str | None:
-        if self.acts and self.agent.decider == "agent" and not self.agent.teaches and self.policy is None:
+        if self.acts and self.agent.decider == "agent" and not self.agent.can_learn and self.policy is None:
             return "updates = 0 without a policy: the agent never learns, weights stay random or near its prior"
         return None
 

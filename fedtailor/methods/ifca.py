@@ -33,7 +33,7 @@ class IFCA(Method):
         return epochs + self.k / 3
 
     def start_server(self, server: Server) -> None:
-        server.state["clusters"] = [server.weights, *(_drawn_anew(server, j) for j in range(1, self.k))]
+        server.state["clusters"] = [server.weights, *(_reinitialised(server, j) for j in range(1, self.k))]
         server.state["chosen"] = {}
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
@@ -72,7 +72,7 @@ def choose_cluster(client: Client, payload: Payload) -> int:
     return best
 
 
-def _drawn_anew(server: Server, j: int) -> Weights:
+def _reinitialised(server: Server, j: int) -> Weights:
     """The initial model with every layer initialised again, by torch's own rule for its kind."""
     module = copy.deepcopy(server.network.module)
     with torch.random.fork_rng(devices=[]):

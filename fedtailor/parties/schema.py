@@ -1,4 +1,4 @@
-"""What a method's clients send back: names of tensors, names and ranges of numbers."""
+"""The schema of replies: names of tensors, names and ranges of numbers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ class Tensors:
     """A group of named tensors in a reply."""
 
     names: frozenset[str]
-    optional: bool = False  # whether a reply may come without the group
+    optional: bool = False  # whether the group may be missing
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Range:
     most: float = inf
     whole: bool = False  # whether it is an integer
     several: bool = False  # whether it is a list
-    optional: bool = False  # whether a reply may come without it
+    optional: bool = False  # whether it may be missing
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The replies that a method's ``upload`` makes.
+    """The form of the replies that a method's ``upload`` makes.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Schema:
     numbers
         The numbers by name.
     open
-        Whether a reply may hold groups and numbers that are not declared.
+        Whether a reply may hold undeclared groups and numbers.
 
     Examples
     --------

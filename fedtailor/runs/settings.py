@@ -299,7 +299,7 @@ def _sentence(
 ) -> str:
     """One sentence: the file, the key, the value, what is allowed."""
     problems = error.errors(include_url=False)
-    first, reasons = _most_telling(problems, values)
+    first, reasons = _most_specific(problems, values)
     place = _place(first, values)
     key = ".".join(_shown_key(part) for part in (*prefix, *place)) or ".".join(prefix)
     others = len({_place(problem, values) for problem in problems if _union(problem, values) != _union(first, values)})
@@ -319,7 +319,7 @@ def _sentence(
     return f"{where}: {key} = {_shown(first['input'])}: {reason}{more}"
 
 
-def _most_telling(problems: list[ErrorDetails], values: Any) -> tuple[ErrorDetails, list[str]]:
+def _most_specific(problems: list[ErrorDetails], values: Any) -> tuple[ErrorDetails, list[str]]:
     """The first problem, and its reason; where a union failed, the branch that was probably meant.
 
     That is the branch that got furthest into the value; after it, one that liked its type. If there is no

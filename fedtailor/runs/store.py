@@ -60,7 +60,7 @@ class Store:
         if not self.path.is_file():
             raise UserError(f"{folder} is not a run: it has no {DATABASE}")
         self._lock: int | None = None
-        with ExitStack() as opened, self._sound():
+        with ExitStack() as opened, self._user_errors():
             if write:
                 self._lock = _lock(folder)
                 opened.callback(os.close, self._lock)
@@ -112,7 +112,7 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything inside is stored, or nothing is."""
-        with self._sound():
+        with self._user_errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -124,7 +124,7 @@ class Store:
 
     def rows(self, query: str, parameters: Iterable[Any] = ()) -> list[dict[str, Any]]:
         """The rows of a query as dicts."""
-        with self._sound():
+        with self._user_errors():
             cursor = self._db.execute(query, tuple(parameters))
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
@@ -134,12 +134,12 @@ class Store:
         rows = list(rows)
         if rows:
             marks = ", ".join(f":{name}" for name in rows[0])
-            with self._sound():
+            with self._user_errors():
                 self._db.executemany(f"INSERT OR REPLACE INTO {table} ({', '.join(rows[0])}) VALUES ({marks})", rows)
 
     def reward(self, rewards: Iterable[tuple[float, int, int, str, int | None]]) -> None:
         """Complete decisions of earlier rounds: value, episode, round, name, client."""
-        with self._sound():
+        with self._user_errors():
             self._db.executemany(
                 "UPDATE decisions SET reward = ? WHERE episode = ? AND round = ? AND name = ? AND about IS ?", rewards
             )
@@ -196,7 +196,7 @@ class Store:
         return {row["client"]: _score(row) for row in rows}
 
     @contextmanager
-    def _sound(self) -> Iterator[None]:
+    def _user_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:

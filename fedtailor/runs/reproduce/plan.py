@@ -194,7 +194,7 @@ class _Planner:
         for base in declared.bases:
             for values in itertools.product(*declared.vary.values()):
                 chosen = dict(zip(declared.vary, values, strict=True))
-                words = {"base": Path(base).stem, **{key: _word(value) for key, value in chosen.items()}}
+                words = {"base": Path(base).stem, **{key: _as_text(value) for key, value in chosen.items()}}
                 settings = self._settings(template, declared, base, chosen)
                 methods = self._labelled(template, declared, settings)
                 alone = "{method}" in template
@@ -330,8 +330,8 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
     return template
 
 
-def _word(value: Any) -> str:
-    return "-".join(map(_word, value)) if isinstance(value, list | tuple) else str(value)
+def _as_text(value: Any) -> str:
+    return "-".join(map(_as_text, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def file_name(text: str) -> str:

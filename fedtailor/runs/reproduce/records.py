@@ -183,15 +183,15 @@ def _policy(run: Run, step: Step) -> str | None:
 
 
 def _dumps(value: Any) -> str:
-    return json.dumps(_told(value), ensure_ascii=False, allow_nan=False)
+    return json.dumps(_jsonable(value), ensure_ascii=False, allow_nan=False)
 
 
-def _told(value: Any) -> Any:
+def _jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(key): _told(inner) for key, inner in value.items()}
-    return [_told(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {str(key): _jsonable(inner) for key, inner in value.items()}
+    return [_jsonable(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _loaded(value: Any) -> Any:
