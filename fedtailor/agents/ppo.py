@@ -25,13 +25,13 @@ class PPOSettings(AgentSettings):
     )
     hidden: tuple[int, ...] = Field((64, 64), description="units of the hidden layers of actor and critic")
     actor_lr: float = Field(3e-4, gt=0, le=1, description="learning rate of the actor")
-    critic_lr: float | None = Field(None, gt=0, le=1, description="learning rate of the critic; default: `actor_lr`")
+    critic_lr: float | None = Field(None, gt=0, le=1, description="learning rate of the critic; none: `actor_lr`")
     buffer: int | None = Field(
-        None, ge=1, le=1_000_000, description="size of the buffer, in decisions; default: the decisions of one episode"
+        None, ge=1, le=1_000_000, description="size of the buffer, in decisions; none: the decisions of one episode"
     )
     epochs: int = Field(10, ge=0, le=10_000, description="passes over the buffer per training; 0 never learns")
     critic_epochs: int | None = Field(
-        None, ge=0, le=10_000, description="passes of the critic over the buffer; default: `epochs`"
+        None, ge=0, le=10_000, description="passes of the critic over the buffer; none: `epochs`"
     )
     critic_first: int = Field(
         0, ge=0, description="first trainings in which only the critic learns: untrained, it overrates early rounds"

@@ -11,7 +11,7 @@ from fedtailor.weights import delta, learned, select
 
 
 class FedNova(Method):
-    """FedAvg with each client's update divided by how far its steps reach (Wang et al., 2020).
+    """FedAvg with each client's update normalised by its effective number of steps (Wang et al., 2020).
 
     Exchanged: the model down; the normalised update and its norm up.
     Client: tau_i steps of SGD; d_i = (w - w_i) / |a_i|, where a_i holds the factors with which the gradients of the
@@ -23,7 +23,7 @@ class FedNova(Method):
 
     name: ClassVar = "fednova"
 
-    mu: float = Field(0.0, ge=0, le=1000, description="strength of a pull to the received model; 0 is none")
+    mu: float = Field(0.0, ge=0, le=1000, description="strength of a pull to the received model; 0: no pull")
 
     def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         if training.optimiser == "adam":

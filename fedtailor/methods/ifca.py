@@ -62,7 +62,7 @@ class IFCA(Method):
 
 
 def choose_cluster(client: Client, payload: Payload) -> int:
-    """Load the model ``cluster/<j>`` of lowest loss on the client's training data, the first of equals; its j."""
+    """Load the model ``cluster/<j>`` of lowest loss on the client's training data, the first of equals. Returns j."""
     losses = []
     for j in range(len(payload.groups)):
         client.load(payload[f"cluster/{j}"])
@@ -73,7 +73,7 @@ def choose_cluster(client: Client, payload: Payload) -> int:
 
 
 def _reinitialised(server: Server, j: int) -> Weights:
-    """The initial model with every layer initialised again, by torch's own rule for its kind."""
+    """The initial model with every layer reinitialised by its own ``reset_parameters``."""
     module = copy.deepcopy(server.network.module)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=server.stream(f"cluster/{j}"))))
@@ -92,7 +92,7 @@ IFCA.card = Card(
     exchanged="k models down, one model and a cluster number up",
     client_state="the number of its cluster",
     server_state="k models, and which cluster each client chose last",
-    cost="that of FedAvg and k forward passes over the training data",
+    cost="as FedAvg, plus k forward passes over the training data",
     limits=(
         "k = 1: FedAvg",
         "a cluster that is no client's best at the start may never be chosen: the paper restarts with other seeds",

@@ -76,9 +76,7 @@ class Server:
         self.shared = shared
         self.memory = memory
         self.greedy = greedy
-        self.largest_cohort = (
-            len(sizes) if largest_cohort is None else largest_cohort
-        )  # largest number of clients in a round
+        self.largest_cohort = len(sizes) if largest_cohort is None else largest_cohort
         self._clock = clock
         self.state: dict[str, Any] = {"model": select(self.initial, shared)}
         self.decisions = Decisions((), self)  # empty until the method has started
