@@ -104,9 +104,9 @@ class MHAE:
 
     def error(self, layers: Tensor) -> Tensor:
         """The mean squared error of reconstructing matrices of the uniform size (heads, layers, side, side)."""
-        told = self._encode(layers)[:, None]  # the same input in every step
-        retold = _states(self.decoder, told, layers.shape[1])
-        return F.mse_loss(F.linear(torch.stack(retold, 1), *self.output), layers.flatten(2))
+        code = self._encode(layers)[:, None]  # the same input in every step
+        decoded = _states(self.decoder, code, layers.shape[1])
+        return F.mse_loss(F.linear(torch.stack(decoded, 1), *self.output), layers.flatten(2))
 
     def _encode(self, layers: Tensor) -> Tensor:
         return _states(self.encoder, layers.flatten(2), layers.shape[1])[-1]  # (heads, size)

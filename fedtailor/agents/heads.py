@@ -193,7 +193,7 @@ class IntegerHead:
         borders = self._borders.logit().clamp(-99.0, 99.0)  # finite: so are the gradients
         z = (borders - logits) / self.parameters[0].exp()
         left, right = z[..., :-1], z[..., 1:]
-        # sigmoid(right) - sigmoid(left), whose own logarithm would be lost where both are nearly 0 or 1
+        # log(sigmoid(right) - sigmoid(left)); the direct form would lose digits if both are nearly 0 or 1
         return F.logsigmoid(right) + F.logsigmoid(-left) + torch.log(-torch.expm1(left - right))
 
 

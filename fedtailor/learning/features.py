@@ -11,7 +11,7 @@ CHUNK = 128
 
 
 def features(network: Network, x: Tensor, batch_statistics: bool = False) -> Tensor:
-    """The features of every sample in evaluation mode, without gradients. The network stays as it is.
+    """The features of every sample in evaluation mode, without gradients. The network does not change.
 
     With ``batch_statistics``, layers normalise by the statistics of the samples of a chunk, as in training.
     """

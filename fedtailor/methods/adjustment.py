@@ -118,9 +118,9 @@ class Adjusted(AgentMethod):
         s_t = {k: _features(server, k) for k in present[: server.largest_cohort]}
         decision = yield Decide(ADJUSTMENT, s_t)  # 7
         batch, weights = self._adjusted(server, decision)
-        told = {} if batch is None else {"batch": batch}
-        with_model = Payload({"model": server.weights}, config=told)  # 9
-        scores_only = Payload({"model": server.weights}, config={**told, "upload": False})
+        config = {} if batch is None else {"batch": batch}
+        with_model = Payload({"model": server.weights}, config=config)  # 9
+        scores_only = Payload({"model": server.weights}, config={**config, "upload": False})
         left_out = self._left_out(weights)
         return {k: scores_only if k in left_out else with_model for k in present}
 

@@ -75,7 +75,7 @@ def best_epochs(times: Sequence[float], total: int) -> list[int]:
 def even_shares(times: Sequence[float], total: int) -> list[float]:
     """The shares of the rest (see `divide`) with which all clients would take equally long if epochs were divisible.
 
-    A client that would need less than one epoch has a very small share, and the others wait for it.
+    A client that would need less than one epoch gets a very small share, and the others wait for it.
     """
     slow: set[int] = set()
     while True:

@@ -63,7 +63,7 @@ class _JointTraining:
         self.alpha: float = client.state["alpha"]
         self.local: Weights = {}  # v
         mixed = mean([client.state["v"], client.received], [self.alpha, 1 - self.alpha])
-        # Deviation: vbar has running statistics of its own, which the paper does not treat.
+        # Deviation: vbar has its own running statistics, which the paper does not treat.
         self.statistics = select(mixed, client.network.statistics)
 
     def step(self, batch: Batch) -> Tensor:

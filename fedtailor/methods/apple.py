@@ -210,7 +210,7 @@ APPLE.card = Card(
     deviations=(
         "a client that has never trained has the initial model as its core model",
         "running statistics are the client's own: a mixture with negative p would not be a variance",
-        "with M the core models downloaded longest ago are downloaded next, in random order at first",
+        "with M a client downloads the core models that it downloaded longest ago, at the start in random order",
         "the optimiser's momentum and weight decay act on the core model, p_i follows plain SGD",
     ),
     only_sums=False,

@@ -73,9 +73,9 @@ class CFL(Method):
                 clusters.member[i] = int(reply.number("cluster"))
         for c, before in enumerate(list(clusters.models)):
             if present := {i: reply for i, reply in replies.items() if clusters.member[i] == c}:
-                stays, *leaves = self._split(server, c, present, before)
-                clusters.models[c] = server.average({i: replies[i] for i in stays})
-                for group in leaves:
+                remaining, *split_off = self._split(server, c, present, before)
+                clusters.models[c] = server.average({i: replies[i] for i in remaining})
+                for group in split_off:
                     clusters.member.update(dict.fromkeys(group, len(clusters.models)))
                     clusters.models.append(server.average({i: replies[i] for i in group}))
 

@@ -217,7 +217,7 @@ FedALP.card = Card(
     exchanged="the group's fused model down, the model up; in round T_pre every client outside the cohort too",
     server_state="the global model; a model, a mean update and the layers' weights Psi for each group; the "
     "group of each client; the similarities and Ward's tree they come from",
-    cost="as FedAvg; in round T_pre every client trains once, whatever the participation",
+    cost="as FedAvg; in round T_pre every client trains once, at any participation",
     limits=(
         "beta = 0, one group or warmup = 1: FedAvg's global model",
         "beta = 1: in each group the layer with the largest change is the group's own, without a share of w_g",

@@ -193,9 +193,9 @@ FedDdrl.card = Card(
     client_state="if it was terminated: the model it received, and its own after the first epoch",
     server_state="the global model; two agents: network, target network, moments, replay",
     cost="as FedAvg with the chosen numbers of epochs, plus two forward passes over the validation data",
-    limits=("warmup of all rounds: FedAvg, whose first epoch is a task of its own",),
+    limits=("warmup of all rounds: FedAvg, whose first epoch is a separate task",),
     deviations=(
-        "Balanced-MixUp, with which the paper changes the training data, is left out: it fits any method",
+        "Balanced-MixUp, with which the paper changes the training data, is left out: it suits any method",
         "accuracy is that of validation data, pooled over all clients that probed, before and after: the server "
         "has no test data",
         "the gain is that of the accuracy itself, and the time is relative to FedAvg's round: the slowest client's "

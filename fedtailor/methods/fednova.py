@@ -61,10 +61,10 @@ FedNova.card = Card(
     exchanged="the model down; the normalised update and its norm up",
     limits=(
         "the same number of steps on every client: FedAvg",
-        "Adam: its moves are not sums of gradients, the number of steps stands for |a_i|",
+        "Adam: its moves are not sums of gradients, the number of steps replaces |a_i|",
     ),
     deviations=(
-        "weight decay and clipping count as part of the local loss, so they leave a_i as it is",
+        "weight decay and clipping count as part of the local loss, so they do not change a_i",
         "running statistics are averaged by data size; the paper does not treat them",
         "no momentum on the server, which the paper offers as an option",
     ),

@@ -71,7 +71,7 @@ class FedPAC(Method):
         return combinations(joint, torch.tensor(variances, dtype=torch.float64))
 
     def _model(self, server: Server, client: int) -> Weights:
-        # Deviation: a newcomer gets the mean of the last heads; the paper leaves it the initial one.
+        # Deviation: a new client gets the mean of the last heads; in the paper it keeps the initial head.
         own: Weights = server.memory.peek(client).get("head", {})
         return {**server.weights, **own}
 
@@ -168,7 +168,7 @@ FedPAC.card = Card(
         "lam = 0 and heads = own: FedRep",
         "lam = 0 and heads = mean: FedRep that shares its head as well",
         "a client with no variance (one sample) gets its own head back",
-        "where all the weight falls on one client, another one receives that client's head",
+        "if all the weight falls on one client, another client receives that client's head",
         "needs a network that ends with its head: there are no features to align otherwise",
     ),
     deviations=(

@@ -100,9 +100,9 @@ FedPHP.card = Card(
     deviations=(
         "mu and lam are 0.1 as in pFedRLLA's comparison; the authors' code has mu = 0.9",
         "mu grows with the round; in the paper with the client's participations over their expected number, "
-        "which comes to the same on average and needs no knowledge of the sampling",
+        "which is the same on average and needs no knowledge of the sampling",
         "a client's first training has nothing to learn from; the authors' code begins with the initial model",
         "the kernels' bandwidths are fixed (10, 15, 20, 50); the authors' code scales them with each batch",
-        "where a network cannot be cut before its head, its outputs take the place of the features",
+        "if a network cannot be cut before its head, its outputs replace the features",
     ),
 )

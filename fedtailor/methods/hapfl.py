@@ -42,7 +42,7 @@ class HAPFLAgents(AgentTables):
 class HAPFL(AgentMethod):
     """Two agents choose every client's model size and number of epochs to avoid waiting (Chen et al., 2025).
 
-    The run's model is the LiteModel, which all clients train beside a local model of one of ``sizes``.
+    The run's model is the LiteModel, which all clients train together with a local model of one of ``sizes``.
     Exchanged: first, the time T^d of an epoch of the LiteModel up; then the LiteModel, the model of the chosen size and
     the number of epochs tau down; both models, their accuracies and the entropy H of the labels up.
     Server: PPO1 chooses sizes a from T^d' = T^d / min T^d (eq. 16, 17), rewarded with MD - max / min of the time of an
@@ -269,7 +269,7 @@ HAPFL.card = Card(
         "the reward of PPO2 is in units of E epochs of the LiteModel on the fastest client",
         "whole epochs: the shares of sigma are rounded down, the rest goes to the largest remainders, and "
         "of equal ones to the fastest client's",
-        "a decision is an episode of its own (discount 0), since allocations do not change the next cohort's times",
+        "each decision is its own episode (discount 0), since allocations do not change the next cohort's times",
         "the paper does not give the agents' networks and passes over a buffer: ours are usual ones",
     ),
     only_sums=False,

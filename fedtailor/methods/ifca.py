@@ -99,6 +99,6 @@ IFCA.card = Card(
     ),
     deviations=(
         "the model averaging form of Alg. 1, weighted by data size; the paper takes the plain mean",
-        "cluster 0 starts from the run's initial model, so that runs compare; the others are drawn anew",
+        "cluster 0 starts from the run's initial model, so that runs are comparable; the others are reinitialised",
     ),
 )

@@ -94,7 +94,7 @@ PerFedAvg.card = Card(
     deviations=(
         "D, D' and D'' are parts of the run's mini-batch, so that steps and data are those of FedAvg; the paper "
         "draws them apart",
-        "alpha is 0.01, the paper has a constant of its own for every experiment",
+        "alpha is 0.01; the paper has another constant for every experiment",
         "the mean is weighted by data size, as in the other methods; the paper's is plain",
     ),
 )

@@ -82,7 +82,7 @@ PFedMe.card = Card(
     ),
     deviations=(
         "the mean is weighted by data size, as in the other methods; the paper's is plain",
-        "eta_p is 0.01, which is stable at lam = 15; the paper chooses it anew for every experiment",
+        "eta_p is 0.01, which is stable at lam = 15; the paper chooses it for every experiment",
         "theta begins a round at w and continues from batch to batch, as in the authors' code; the paper only asks "
         "for an approximate minimiser (restart = true begins every batch at w_i)",
     ),

@@ -161,7 +161,7 @@ def rehearsed(method: PFedRLLA, **agent: Any) -> dict[str, Any]:
 PFedRLLA.card = Card(
     paper="Reinforcement Learning-based Layer-wise Aggregation for Personalized Federated Learning, under review",
     year=2024,
-    exchanged="the client's model up, its aggregate down, and up once more after training (peers = trained); "
+    exchanged="the client's model up, its aggregate down, and up again after training (peers = trained); "
     "validation accuracies and the age of the model up",
     client_state="its model, and the round it last trained in; without a policy also the body that rewards are "
     "measured with",

@@ -56,12 +56,12 @@ class Scaffold(Method):
         return super().reply_schema(network, shared).extended({"model/control": Tensors(frozenset(control))})
 
     def finish(self, server: Server, replies: Replies) -> None:
-        alike = dict.fromkeys(replies, 1.0)
-        y = server.average(replies, weights=alike)
+        equal = dict.fromkeys(replies, 1.0)
+        y = server.average(replies, weights=equal)
         # Deviation: running statistics, which the paper does not treat, are averaged.
         x = learned(server.weights, server.network.statistics)
         server.weights = {**y, **mean([x, y], [1 - self.eta_g, self.eta_g])}  # x + eta_g mean_S(y_i - x)
-        change = server.average(replies, "model/control", weights=alike)
+        change = server.average(replies, "model/control", weights=equal)
         share = len(replies) / server.clients
         # c + 1/N sum_S (c_i+ - c_i)
         server.state["c"] = {name: c + share * change[name] for name, c in server.state["c"].items()}

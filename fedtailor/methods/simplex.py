@@ -9,7 +9,7 @@ def smallest(form: Tensor) -> Tensor:
 
     An active set method (Wolfe, 1976): on a support, the minimum is the solution of a linear system; a step that
     leaves the simplex drops the element that reaches zero first, and while an element outside the support has a
-    smaller slope, the one with the smallest joins. Every step makes the form smaller, so no support comes twice.
+    smaller slope, the one with the smallest joins. Every step makes the form smaller, so no support repeats.
     """
     form = form.double()
     tolerance = 1e-12 * max(float(form.diagonal().max()), 1e-300)

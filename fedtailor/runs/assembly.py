@@ -157,7 +157,7 @@ def _check_importable(method: Method) -> None:
     module, _, attribute = name.partition(":")
     if module == "__main__" or "<locals>" in attribute:
         raise UserError(
-            f"{attribute} is defined where worker processes cannot import it: put it into a file of its own "
+            f"{attribute} is defined where worker processes cannot import it: put it into its own file "
             f"(mine.py, then method.name = 'mine:{attribute.rpartition('.')[2]}') or set engine.kind = 'inline'"
         )
     find(name)

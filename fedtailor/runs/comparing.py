@@ -131,9 +131,9 @@ def compare(
     source : str, Path, mapping, Experiment or None, optional
         The experiment: a TOML file, its settings, or an `Experiment`; None for the default settings.
     methods : iterable of str, mapping or Method, optional
-        The methods, in place of those in the settings: names, tables with a name and settings, or methods.
+        The methods, instead of those in the settings: names, tables with a name and settings, or methods.
     seeds : iterable of int, optional
-        The seeds, in place of those in the settings.
+        The seeds, instead of those in the settings.
     folder : str or Path, optional
         The folder of the comparison; ``runs/<name>-comparison`` by default.
     callbacks : Callback or sequence of Callback, optional
@@ -184,7 +184,7 @@ def compare(
 
 
 def default_folder(settings: Experiment, runs: Path = Path("runs")) -> Path:
-    """The folder of a comparison, beside that of a run of the same experiment."""
+    """The default folder of a comparison, next to that of a run of the same experiment."""
     return runs / f"{settings.name}-comparison"
 
 

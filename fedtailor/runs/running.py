@@ -43,7 +43,7 @@ def run(
     folder : str or Path, optional
         The folder of the run, which must not exist; ``runs/<name>`` by default.
     federation : Federation, optional
-        The clients' data, in place of those that the data settings describe.
+        The clients' data, instead of those that the data settings describe.
     callbacks : Callback or sequence of Callback, optional
         They observe the run. An exception in one of them ends the run at its last complete round.
     resources : Resources, optional

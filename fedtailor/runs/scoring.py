@@ -54,7 +54,7 @@ class Scorer:
 
 
 def _cut(clients: Sequence[int], sizes: Any, together: int) -> list[tuple[int, ...]]:
-    """Neighbouring clients in groups of about ``together`` test samples; clients without test samples are left out."""
+    """Group neighbouring clients by about ``together`` test samples; clients without test samples are left out."""
     groups: list[tuple[int, ...]] = []
     group: list[int] = []
     count = 0

@@ -104,7 +104,7 @@ def parse(text: str) -> Measure:
     elif axis is not None:
         how = "to"
         if of is None and found["near"] is None and found["target"] is None:
-            raise UserError(f"measure {text!r}: say what is to be reached: a number, near 1, or of fedavg")
+            raise UserError(f"measure {text!r}: name the target: a number, near 1, or of fedavg")
     elif of is not None or found["near"] or found["target"]:
         raise UserError(f"measure {text!r}: begin with what is counted, as in rounds to {what} 80")
     if axis is not None and axis not in AXES:

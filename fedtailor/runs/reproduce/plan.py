@@ -151,14 +151,14 @@ def canonical(value: Any) -> Any:
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         named = {name: getattr(value, name) for name in fields}
-        told = {
+        table = {
             name: canonical(inner)
             for name, inner in named.items()
             if name == "kind"
             or fields[name].is_required()
             or inner != fields[name].get_default(call_default_factory=True)
         }
-        return {"name": spec(value), **told} if isinstance(value, Method) else told
+        return {"name": spec(value), **table} if isinstance(value, Method) else table
     if isinstance(value, Mapping):
         return {str(key): canonical(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -305,13 +305,13 @@ class _Planner:
 
 def _key(settings: Experiment, policy: Step | None, pretrains: bool, deciders: Any) -> str:
     """A digest of everything that the results depend on except the data, whose digest is in the record."""
-    told = canonical(settings)
+    table = canonical(settings)
     for place in ("name", "engine", "compare", *(() if pretrains else ("pretrain",))):
-        told.pop(place, None)
-    told.get("data", {}).pop("dir", None)
+        table.pop(place, None)
+    table.get("data", {}).pop("dir", None)
     if policy is not None:
-        told["method"]["policy"] = policy.key
-    facts = {"results": RESULTS, "settings": told, "pretrains": pretrains, "deciders": deciders}
+        table["method"]["policy"] = policy.key
+    facts = {"results": RESULTS, "settings": table, "pretrains": pretrains, "deciders": deciders}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
