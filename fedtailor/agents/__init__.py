@@ -1,8 +1,8 @@
-"""Agents that learn to decide: pure reinforcement learning, which knows nothing of federations.
+"""Reinforcement-learning agents. They know nothing about federations.
 
-An agent acts, observes, and learns when its owner says that a round or an episode is over. What it knows is in its
-``state_dict()`` (networks, optimisers, replay or buffer, counters). Every draw comes from a stream that the caller
-passes in, so an interrupted run resumes exactly.
+An agent acts, observes, and learns when its caller ends a round or an episode. Its ``state_dict()`` holds everything
+it knows (networks, optimisers, replay or buffer, counters). It draws only from streams that the caller passes in, so
+an interrupted run resumes exactly.
 """
 
 from fedtailor.agents.actions import Action, Categorical, Integer, Kind, MeanDeviation, Simplex

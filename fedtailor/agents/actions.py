@@ -1,8 +1,7 @@
-"""What an agent may do: the kinds of action that a decision can be made of.
+"""Kinds of action that a decision can consist of.
 
-A kind turns the unbounded outputs of a network into numbers for every slot, or into one number for all of them.
-Exploration changes the outputs, never the action, so an action cannot leave its set. Slots that are not taken take
-no part in it.
+A kind turns the unbounded outputs of a network into numbers for every slot, or into one number for all slots.
+Exploration changes the outputs, never the action, so every action is valid. Empty slots take no part in it.
 """
 
 from dataclasses import dataclass
@@ -13,15 +12,15 @@ from torch import Tensor
 
 from fedtailor.agents.heads import Head, IntegerHead, MultiCategoricalHead, SimplexHead
 
-BOUND = 5.0  # of the logits that numbers in [-1, 1] stand for: two weights differ by e^10 at most
+BOUND = 5.0  # numbers in [-1, 1] become logits up to this bound: two weights differ by a factor of e^10 at most
 
 
 class Action(Protocol):
-    """Turns the logits of every slot into an action; masked slots take no part in it."""
+    """Turns the logits of every slot into an action; empty slots take no part in it."""
 
     @property
     def outputs(self) -> int:
-        """Logits, and numbers in the action, per slot."""
+        """Number of logits per slot, and of numbers per slot in the action."""
 
     def __call__(self, logits: Tensor, mask: Tensor) -> Tensor:
         """The action for logits of shape (..., slots, outputs) and a mask (..., slots) of the present slots."""
@@ -35,30 +34,30 @@ class Kind(Protocol):
         """Whether every slot has numbers of its own."""
 
     def head(self) -> Head:
-        """The distribution that a stochastic policy draws it from."""
+        """The distribution from which a stochastic policy draws the action."""
 
     def neutral(self, mask: Tensor) -> Tensor:
-        """What is done where nobody decides."""
+        """The default action, used when no agent decides."""
 
     def random(self, mask: Tensor, stream: torch.Generator) -> Tensor:
-        """Any action, before there is something to learn from."""
+        """A random action, for rounds in which the agent cannot decide yet."""
 
     def units(self, slots: int) -> int:
-        """How many numbers in [-1, 1] stand for an action."""
+        """The number of values in [-1, 1] that encode an action."""
 
     def from_units(self, numbers: Tensor, mask: Tensor) -> Tensor:
-        """The action that numbers in [-1, 1] stand for: what a gymnasium environment is given."""
+        """Decode an action from values in [-1, 1], as a gymnasium environment receives it."""
 
     def describe(self) -> str:
-        """What two runs must agree on to share a policy."""
+        """A text that must be equal in two runs that share a policy."""
 
 
 @dataclass(frozen=True)
 class Simplex:
-    """Weights of the present slots that are not negative and sum to one: the softmax over them."""
+    """Non-negative weights of the present slots that sum to one: a softmax."""
 
-    deviation: float = 0.5  # of the logits of a stochastic policy at the start
-    unit: float = 1.0  # factor of its logits: a small unit makes weights that learn slowly
+    deviation: float = 0.5  # initial deviation of a stochastic policy's logits
+    unit: float = 1.0  # factor of a stochastic policy's logits: with a small unit, weights learn slowly
     bound: float = BOUND
     outputs: ClassVar[int] = 1
     per_slot: ClassVar[bool] = True
@@ -74,7 +73,7 @@ class Simplex:
         return mask.float() / mask.sum()
 
     def random(self, mask: Tensor, stream: torch.Generator) -> Tensor:
-        """Any weights, all equally likely."""
+        """Random weights, uniform on the simplex."""
         # normalised exponential variables are uniform on the simplex
         return self(torch.empty(*mask.shape, 1).exponential_(generator=stream).log(), mask)
 
@@ -91,11 +90,11 @@ class Simplex:
 
 @dataclass(frozen=True)
 class Integer:
-    """One whole number from ``low`` to ``high`` for all slots; twice as much counts as one step up, at any size."""
+    """One integer from ``low`` to ``high`` for all slots, on a logarithmic scale."""
 
     low: int
     high: int
-    usual: int | None = None  # where nobody decides; the smallest without one
+    usual: int | None = None  # the default action; None: `low`
     per_slot: ClassVar[bool] = False
 
     def head(self) -> Head:
@@ -111,8 +110,8 @@ class Integer:
         return 1
 
     def from_units(self, numbers: Tensor, mask: Tensor) -> Tensor:
-        """From the smallest to the largest, all for equal parts of [-1, 1]."""
-        return _whole(numbers, self.low, self.high)
+        """Divide [-1, 1] into equal parts, one for each integer from ``low`` to ``high``."""
+        return _integers(numbers, self.low, self.high)
 
     def describe(self) -> str:
         return f"{self.low} to {self.high}"
@@ -123,7 +122,7 @@ class Categorical:
     """One of ``options`` for every present slot: the numbers 0, ..., options - 1."""
 
     options: int
-    usual: int = 0  # where nobody decides
+    usual: int = 0  # the default action
     per_slot: ClassVar[bool] = True
 
     def head(self) -> Head:
@@ -139,8 +138,8 @@ class Categorical:
         return slots
 
     def from_units(self, numbers: Tensor, mask: Tensor) -> Tensor:
-        """From the first option to the last, all for equal parts of [-1, 1]."""
-        return _whole(numbers, 0, self.options - 1) * mask
+        """Divide [-1, 1] into equal parts, one for each option."""
+        return _integers(numbers, 0, self.options - 1) * mask
 
     def describe(self) -> str:
         return f"one of {self.options}"
@@ -148,7 +147,7 @@ class Categorical:
 
 @dataclass(frozen=True)
 class MeanDeviation:
-    """A mean in (0, span) and a deviation in (0, beta * mean) for every slot; zeros in empty slots."""
+    """A mean in (0, span) and a deviation in (0, beta * mean) for every present slot; zeros in empty slots."""
 
     span: float
     beta: float
@@ -164,7 +163,7 @@ class MeanDeviation:
         raise NotImplementedError("means and deviations need an agent whose actions are functions of its logits: DDPG")
 
     def neutral(self, mask: Tensor) -> Tensor:
-        """The same mean for all, no deviation."""
+        """The same mean for all slots, without deviation."""
         return torch.stack([self.span / 2 * mask.float(), torch.zeros(mask.shape)], -1)
 
     def random(self, mask: Tensor, stream: torch.Generator) -> Tensor:
@@ -174,13 +173,13 @@ class MeanDeviation:
         return 2 * slots
 
     def from_units(self, numbers: Tensor, mask: Tensor) -> Tensor:
-        """Two logits of every slot, `BOUND` times the numbers."""
+        """Use `BOUND` times the numbers as the two logits of every slot."""
         return self(BOUND * numbers.reshape(-1, 2), mask)
 
     def describe(self) -> str:
         return f"means up to {self.span:g} with deviations up to {self.beta:g} of them"
 
 
-def _whole(numbers: Tensor, low: int, high: int) -> Tensor:
-    """The whole numbers from ``low`` to ``high`` that numbers in [-1, 1] stand for."""
+def _integers(numbers: Tensor, low: int, high: int) -> Tensor:
+    """Map numbers in [-1, 1] to integers from ``low`` to ``high``."""
     return (low + (high + 1 - low) * (numbers + 1) / 2).floor().clamp(max=high)

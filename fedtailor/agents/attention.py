@@ -1,4 +1,4 @@
-"""A network over slots that look at each other."""
+"""A network in which slots attend to each other."""
 
 from collections.abc import Sequence
 
@@ -10,16 +10,16 @@ from fedtailor.agents.networks import MLP, Network
 
 
 class Attention(Network):
-    """One network for every slot, which sees what it compares itself with: for any number of slots, in any order.
+    """One network for every slot, with attention over all slots: for any number and order of slots.
 
     h_k = relu(encoder(x_k)) of the features x_k of slot k; c_k = sum_j softmax_j(q_k . k_j / sqrt(width)) v_j over the
-    present slots j, with q, k and v linear in h (Vaswani et al., 2017); outputs f(h_k, c_k, h_k * c_k) of an MLP. The
-    product is there because alike is a product: without it, similarity must be pieced together from ReLUs. A slot
-    that is special says so in its features.
+    present slots j, with q, k and v linear in h (Vaswani et al., 2017); an MLP f gives the outputs f(h_k, c_k,
+    h_k * c_k). Similarity is a product, so the product is an input: ReLUs could only approximate it. A slot with a
+    special role must say so in its features.
 
-    The first ``per_slot`` outputs belong to a slot and move with it; the ``shared`` ones are means over the present
-    slots, which do not depend on the order. ``hidden`` are the width of h, q, k and v, and the hidden layers of f.
-    The features are multiplied by the root of their number, so that a row of length one has entries of order one.
+    The first ``per_slot`` outputs belong to a slot and move with it. The ``shared`` outputs are means over the present
+    slots and do not depend on the order. ``hidden`` holds the width of h, q, k and v, then the hidden layers of f.
+    Features are multiplied by the square root of their number, so that a row of norm one has entries of order one.
     """
 
     def __init__(self, features: int, hidden: Sequence[int], per_slot: int, shared: int, stream: torch.Generator):
@@ -31,14 +31,14 @@ class Attention(Network):
         self.parameters = [p for part in (self.encoder, self.look, self.output) for p in part.parameters]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """From what is `seen` to outputs as flat as those of an `MLP`: of slot 0, of slot 1, ..., of all."""
+        """Map `seen` states to flat outputs, as an `MLP` does: slot 0, slot 1, ..., then the shared outputs."""
         slots = x.shape[-1] // (self.features + 1)
         state, mask = x.split_with_sizes([slots * self.features, slots], -1)
         each, shared = self.outputs(state.reshape(*mask.shape, self.features), mask > 0)
         return torch.cat([each.flatten(-2), shared], -1)  # (..., slots * per_slot + shared)
 
     def outputs(self, state: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of each slot and those of all, from a state (..., slots, features) and a mask (..., slots)."""
+        """The outputs of each slot and the shared outputs, for states (..., slots, features) and masks (..., slots)."""
         own = F.relu(self.encoder(state * self.features**0.5))  # (..., slots, width)
         query, key, value = self.look(own).chunk(3, -1)
         scores = query @ key.transpose(-1, -2) * own.shape[-1] ** -0.5  # (..., slots, slots)

@@ -1,4 +1,4 @@
-"""What every agent has in common: its settings, and the calls by which a framework lets it act and learn."""
+"""The interface of all agents: their settings, and the calls with which the framework lets them act and learn."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedtailor.agents.actions import Kind
 
-Draws = Callable[[], torch.Generator]  # gives the random stream of learning, when it is needed
+Draws = Callable[[], torch.Generator]  # returns the random stream of learning, created when it is first needed
 
 
 class AgentSettings(BaseModel):
@@ -18,84 +18,84 @@ class AgentSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    decider: str = Field("agent", description="what decides: the agent, or a rule in its place")
+    decider: str = Field("agent", description="what makes the decision: the agent, or a rule that replaces it")
     learn: Literal["auto", "always", "never"] = Field(
         "auto",
         description="`auto`: learn only without a policy. Exploration is off whenever learning is off.",
     )
-    warmup: int = Field(0, ge=0, description="rounds before the agent decides, where there is no policy")
+    warmup: int = Field(0, ge=0, description="rounds before the agent decides; ignored with a policy")
 
     def learns_with(self, policy: bool) -> bool:
-        """Whether it is to learn in a run that starts with a policy, or without one."""
+        """Whether the settings ask the agent to learn in a run that starts with or without a policy."""
         return self.learn == "always" or (self.learn == "auto" and not policy)
 
     def build(
         self, slots: int, features: int, actions: Mapping[str, Kind], stream: torch.Generator, **options: Any
     ) -> "Agent | None":
-        """The agent, untrained; None where a decider always stands in."""
+        """Build the untrained agent; None if a decider always replaces it."""
         return None
 
     @property
-    def teaches(self) -> bool:
-        """Whether learning would change anything."""
+    def can_learn(self) -> bool:
+        """Whether the agent has anything to learn with: its settings allow at least one learning step."""
         return True
 
     def learns(self, policy: bool) -> bool:
         """Whether the agent learns, and so explores, in a run that starts with or without a policy."""
-        return self.learns_with(policy) and self.decider == "agent" and self.teaches
+        return self.learns_with(policy) and self.decider == "agent" and self.can_learn
 
     def describe(self) -> dict[str, str | int]:
-        """What two runs must agree on to share a policy of this agent."""
+        """The properties that must be equal in two runs that share a policy of this agent."""
         return {}
 
     @property
     def any_slots(self) -> bool:
-        """Whether a policy serves any number of slots."""
+        """Whether a policy works for any number of slots."""
         return False
 
 
 class Agent(ABC):
-    """Acts, observes what came of it, and learns when it is told that a round or an episode is over.
+    """Acts, observes rewards, and learns when the framework tells it that a round or an episode is over.
 
-    A state is a row of features for every slot, with a mask of the slots that are taken.
+    A state has a row of features for every slot, and a mask of the present slots.
     """
 
     @abstractmethod
     def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
-        """The action in a state (slots, features): with a stream, exploring; without, greedy."""
+        """Choose an action in a state (slots, features): explore with a stream, act greedily without one."""
 
     @abstractmethod
     def observe(
         self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
     ) -> None:
-        """Remember what an action brought, in the order of time; ``done`` ends an episode."""
+        """Store the reward of an action, in the order of time; ``done`` ends an episode."""
 
     def follow(self, state: Tensor, mask: Tensor, draws: Draws) -> None:
-        """The state after the action that was observed last is known."""
+        """Take the state that follows the action that was observed last."""
         return
 
     def begin_episode(self, draws: Draws) -> None:
-        """A new episode begins."""
+        """Begin a new episode."""
         return
 
     def end_round(self, round: int, rounds: int, draws: Draws) -> None:
-        """A round is over; learn if it is time."""
+        """End a round; learn if learning is due."""
         return
 
     def policy(self) -> dict[str, Any]:
-        """The state to share with other runs: ``state_dict`` without what was observed."""
+        """The state to share with other runs: ``state_dict`` without observations."""
         return self.state_dict()
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything learned and remembered."""
+        """Everything that the agent has learned and stored."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 def present(mask: Tensor | None, slots: int) -> Tensor:
-    """The mask of the slots that are taken: all of them without one. At least one must be."""
+    """Return the mask of the present slots; without one, all slots are present. At least one must be."""
     mask = torch.ones(slots, dtype=torch.bool) if mask is None else mask
     if mask.shape != (slots,) or not mask.any():
         raise ValueError(f"the mask {mask.tolist()} must name at least one of {slots} slots")

@@ -1,4 +1,4 @@
-"""The best policy of a pre-training."""
+"""Keeps the best policy of a pre-training."""
 
 from copy import deepcopy
 from statistics import fmean
@@ -6,24 +6,24 @@ from typing import Any
 
 from fedtailor.agents.base import Agent
 
-WINDOW = 3  # episodes in a row by which a policy is judged: one alone is luck
+WINDOW = 3  # consecutive episodes that a policy is judged by, since a single one is too noisy
 
 
 class BestPolicy:
-    """Keeps the policy in the middle of the ``WINDOW`` episodes in a row with the highest mean objective."""
+    """Keeps the middle policy of the ``WINDOW`` consecutive episodes with the highest mean objective."""
 
     def __init__(self) -> None:
         self.value: float | None = None  # the objective of this episode so far
-        self.values: list[float] = []  # of the latest episodes
-        self.former: dict[str, Any] | None = None  # the policy of the episode before
+        self.values: list[float] = []  # the objectives of the latest episodes
+        self.former: dict[str, Any] | None = None  # the policy of the previous episode
         self.kept: dict[str, Any] | None = None  # the best so far: episode, agent, value
 
     def add(self, objective: float) -> None:
-        """A round of this episode contributed to its objective."""
+        """Add a round's contribution to the objective of this episode."""
         self.value = (self.value or 0.0) + objective
 
     def end_episode(self, agent: Agent, episode: int) -> None:
-        """Judge the episode, before the agent learns from it."""
+        """Judge the episode. Call it before the agent learns from the episode."""
         if self.value is None:
             return
         self.values = [*self.values, self.value][-WINDOW:]
@@ -33,7 +33,7 @@ class BestPolicy:
         self.value = None
 
     def begin_episode(self) -> None:
-        """An episode that was not judged does not count."""
+        """Begin an episode; one that did not reach its end does not count."""
         self.value = None
 
     def state_dict(self) -> dict[str, Any]:

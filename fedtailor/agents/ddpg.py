@@ -1,4 +1,4 @@
-"""Deep deterministic policy gradient (Lillicrap et al., 2015) over slots, of which some may be empty."""
+"""Deep deterministic policy gradient (Lillicrap et al., 2015) over slots, some of which may be empty."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -21,22 +21,25 @@ class DDPGSettings(AgentSettings):
     """Settings of DDPG."""
 
     network: Literal["mlp", "attention"] = Field(
-        "mlp", description="`mlp`: over all slots at once; `attention`: over each, for any cohort in any order"
+        "mlp",
+        description="`mlp`: one MLP over all slots; `attention`: one network per slot, for any cohort size and order",
     )
     hidden: tuple[int, ...] = Field((256, 256), description="units of the hidden layers of actor and critic")
     actor_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the actor")
     critic_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the critic")
     noise: float = Field(0.03, ge=0, le=100, description="standard deviation of the exploration noise on the logits")
-    batch: int = Field(32, ge=1, le=100_000, description="transitions in one step of learning")
-    capacity: int = Field(100_000, ge=1, description="transitions in the replay")
+    batch: int = Field(32, ge=1, le=100_000, description="transitions per learning step")
+    capacity: int = Field(100_000, ge=1, description="capacity of the replay, in transitions")
     every: int = Field(1, ge=1, description="rounds between two trainings")
-    updates: int = Field(5, ge=0, le=100_000, description="steps of learning in a training; 0 never learns")
+    updates: int = Field(5, ge=0, le=100_000, description="learning steps per training; 0 never learns")
     discount: float | None = Field(
-        None, ge=0, lt=1, description="weight of the next value; none: every decision is an episode of its own"
+        None, ge=0, lt=1, description="discount factor; none: each decision is its own episode"
     )
-    polyak: float = Field(0.96, ge=0, lt=1, description="what target networks keep of themselves in a step")
+    polyak: float = Field(
+        0.96, ge=0, lt=1, description="share of their weights that target networks keep per learning step"
+    )
     penalty: float = Field(
-        0.0, ge=0, description="weight of the squared logits (without a prior) in the actor's loss; 0: they saturate"
+        0.0, ge=0, description="weight of the squared logits (minus the prior) in the actor's loss; at 0 they saturate"
     )
 
     def build(
@@ -46,7 +49,7 @@ class DDPGSettings(AgentSettings):
         return DDPG(slots, features, cast(Action, action), self, stream, **options)
 
     @property
-    def teaches(self) -> bool:
+    def can_learn(self) -> bool:
         return self.updates > 0
 
     def describe(self) -> dict[str, str | int]:
@@ -58,21 +61,21 @@ class DDPGSettings(AgentSettings):
 
 
 class DDPG(Agent):
-    """An actor mu(s) that is led uphill by a critic Q(s, a).
+    """An actor mu(s) that follows the gradient of a critic Q(s, a).
 
-    A state is a row of features for every slot; with a mask of the present slots, any number of them up to
-    ``slots`` will do. With single-step episodes (``discount`` None) the critic's target is the reward itself, so
-    there are no target networks. With a discount, the states that are observed one after another form a chain,
-    and the target is r + discount * Q'(s', mu'(s')) with target networks mu' and Q'.
+    A state has a row of features for every slot; a mask says which of the ``slots`` are present. With single-step
+    episodes (``discount`` None) the critic's target is the reward itself, so there are no target networks. With a
+    discount, consecutive observed states form a chain, and the target is r + discount * Q'(s', mu'(s')) with target
+    networks mu' and Q'.
 
     Parameters
     ----------
     prior
-        The feature that holds the logits to begin with; the actor learns what to add to them.
+        The index of the feature that holds initial logits; the actor learns what to add to them.
     exchangeable
-        The number of first slots whose order says nothing: a transition is replayed with them shuffled.
+        The number of leading slots whose order has no meaning: the replay shuffles them in every transition.
     action_scale, reward_scale
-        Factors of the actions that the critic sees and of the rewards that it learns.
+        Factors that scale actions and rewards for the critic.
     """
 
     def __init__(
@@ -105,13 +108,13 @@ class DDPG(Agent):
         self.actor_optimiser = Adam(self.actor.parameters, settings.actor_lr)
         self.critic_optimiser = Adam(self.critic.parameters, settings.critic_lr)
         self.replay = Replay(settings.capacity)
-        self.steps = 0  # of learning
-        self._pending: dict[str, Tensor] | None = None  # a transition whose next state is not known yet
+        self.steps = 0  # number of learning steps
+        self._pending: dict[str, Tensor] | None = None  # the transition whose next state is not known yet
 
     # Act
 
     def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
-        """The action in a state (slots, features); with a stream, exploring, without, greedy."""
+        """Choose an action in a state (slots, features): explore with a stream, act greedily without one."""
         mask = present(mask, self.slots)
         with torch.no_grad():
             logits = self._logits(self.actor, state, mask)
@@ -124,9 +127,9 @@ class DDPG(Agent):
     def observe(
         self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
     ) -> None:
-        """Remember what an action brought; with a discount, in the order of time, ``done`` ending an episode."""
+        """Store the reward of an action. With a discount, call it in the order of time; ``done`` ends an episode."""
         mask = present(mask, self.slots)
-        here = {"state": _only(state, mask), "mask": mask.clone()}
+        here = {"state": _masked(state, mask), "mask": mask.clone()}
         made = {**here, "action": action.clone(), "reward": torch.tensor(float(reward))}
         if self.settings.discount is None:
             self.replay.push(**made)
@@ -137,7 +140,7 @@ class DDPG(Agent):
             self._complete(here, done=True)
 
     def _complete(self, following: dict[str, Tensor], done: bool) -> None:
-        """The transition that waited for its next state has it now."""
+        """Complete the pending transition with its next state."""
         if self._pending is not None:
             following = {f"next_{name}": value for name, value in following.items()}
             self.replay.push(**self._pending, **following, done=torch.tensor(float(done)))
@@ -156,7 +159,7 @@ class DDPG(Agent):
                 self.learn(stream)
 
     def learn(self, stream: torch.Generator) -> None:
-        """One step on a batch from the replay; nothing while it is empty."""
+        """Do one learning step on a batch from the replay; nothing while it is empty."""
         if not len(self.replay):
             return
         batch = self._sample(stream)
@@ -175,7 +178,7 @@ class DDPG(Agent):
         self.steps += 1
 
     def _sample(self, stream: torch.Generator) -> dict[str, Tensor]:
-        """A batch from the replay, in each transition of which the exchangeable slots have another order."""
+        """Draw a batch from the replay, and shuffle the exchangeable slots of each transition."""
         batch = self.replay.sample(self.settings.batch, stream)
         count = self.exchangeable
         if not count:
@@ -186,7 +189,7 @@ class DDPG(Agent):
         return {name: column[rows, order] if column.dim() > 1 else column for name, column in batch.items()}
 
     def target(self, batch: dict[str, Tensor]) -> Tensor:
-        """What the critic should say of each transition.  # (batch,)"""
+        """The critic's target for each transition.  # (batch,)"""
         reward = self.reward_scale * batch["reward"]
         if self.settings.discount is None:
             return reward
@@ -197,7 +200,7 @@ class DDPG(Agent):
             return reward + self.settings.discount * (1 - batch["done"]) * following
 
     def value(self, state: Tensor, action: Tensor, mask: Tensor | None = None) -> float:
-        """What the critic expects of an action in a state."""
+        """The critic's value of an action in a state."""
         with torch.no_grad():
             value = self._value(self.critic, state[None], present(mask, self.slots)[None], action[None])
             return float(value) / self.reward_scale
@@ -205,7 +208,7 @@ class DDPG(Agent):
     # Keep
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything learned and remembered."""
+        """Everything that the agent has learned and stored."""
         return {
             "networks": {name: network.state_dict() for name, network in self.networks.items()},
             "actor_optimiser": self.actor_optimiser.state_dict(),
@@ -239,12 +242,12 @@ class DDPG(Agent):
     def _value(self, critic: Network, state: Tensor, mask: Tensor, action: Tensor) -> Tensor:
         action = self.action_scale * action
         if self.settings.network == "attention":
-            # what is done to a slot is one more feature of it
+            # the action on a slot is an additional feature of the slot
             state = torch.cat([state, action.reshape(*mask.shape, self.action.outputs)], -1)
             return critic(seen(state, mask)).squeeze(-1)
         return critic(torch.cat([seen(state, mask), action.flatten(1)], -1)).squeeze(-1)  # (batch,)
 
 
-def _only(state: Tensor, mask: Tensor) -> Tensor:
+def _masked(state: Tensor, mask: Tensor) -> Tensor:
     """The state with zeros in empty slots."""
     return state.masked_fill(~mask.unsqueeze(-1), 0.0)

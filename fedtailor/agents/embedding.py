@@ -1,7 +1,7 @@
-"""Short vectors that stand for the head of a model, alike where heads are alike: what an agent sees of a client.
+"""Embeddings of model heads: short vectors, similar for similar heads, which an agent sees of a client.
 
-A head is a list of matrices, one for each layer, the bias being one more column of its weight. Bases are fitted to
-the pooled heads of many clients and then kept, since embeddings in bases of their own could not be compared.
+A head is a list of matrices, one per layer; the bias is an additional column of the weight. Bases are fitted once to
+the pooled heads of many clients, since embeddings in different bases could not be compared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,20 +17,20 @@ Matrices = Sequence[Tensor]  # a head: (outputs, inputs + 1) for each layer
 
 
 class Embedding(Protocol):
-    """What both embeddings can do."""
+    """The interface of both embeddings."""
 
     size: int
 
     def fit(self, heads: Sequence[Matrices]) -> None:
-        """Choose the bases for heads of these shapes; what was learned stays."""
+        """Fit the bases to these heads; learned parameters stay."""
 
     def fits(self, heads: Sequence[Matrices]) -> bool:
-        """Whether there are bases for heads of these shapes; those of heads that were all equal are none."""
+        """Whether bases are fitted to heads of these shapes; bases of heads that were all equal do not count."""
 
     def train(self, heads: Sequence[Matrices], steps: int, stream: torch.Generator) -> float:
-        """Learn from these heads within the bases; the loss before the last step, 0 if there is none.
+        """Learn from these heads within the bases. Returns the loss before the last step, 0 without steps.
 
-        The embedding of a head is another one afterwards.
+        Embeddings change with every call.
         """
 
     def __call__(self, heads: Sequence[Matrices]) -> Tensor:
@@ -42,7 +42,7 @@ class Embedding(Protocol):
 
 
 def matrices(weights: Mapping[str, Tensor]) -> list[Tensor]:
-    """A head as matrices: the tensors of a layer side by side, a convolution's weight as (channels, all else)."""
+    """A head as matrices: the tensors of a layer side by side; a convolution's weight is (channels, all else)."""
     layers: dict[str, list[Tensor]] = {}
     for name, tensor in weights.items():
         if tensor.is_floating_point():
@@ -53,16 +53,16 @@ def matrices(weights: Mapping[str, Tensor]) -> list[Tensor]:
 class MHAE:
     """The multi-head auto-encoder of pFedRLLA (section 3.1, appendix D).
 
-    A layer has a "head" of its own, two bases R (outputs, side) and C (inputs + 1, side), that brings its matrix W to
-    the uniform size, R' W C. With M the mean of the heads they are fitted to, R holds the first principal directions
-    of the columns of all W - M, C those of the rows of all R' (W - M); where a layer is smaller, or clients do not
-    differ, they hold zeros. Centred and scaled to a mean square of one, the matrices of the layers are read by an LSTM
-    in their order; its last state is the embedding, from which a second LSTM retells them. Both learn from the mean
-    squared error: 1 is to know nothing of how heads differ, 0 to know all.
+    Each layer has its own "head", two bases R (outputs, side) and C (inputs + 1, side), which bring its matrix W to
+    the uniform size R' W C. With M the mean of the heads that they are fitted to, R holds the first principal
+    directions of the columns of all W - M, and C those of the rows of all R' (W - M). They hold zeros where a layer is
+    smaller or clients do not differ. An LSTM reads the matrices of the layers in order, centred and scaled to a mean
+    square of one. Its last state is the embedding, from which a second LSTM reconstructs the matrices. Both learn from
+    the mean squared error: at 1 the embedding says nothing about how heads differ, at 0 everything.
 
-    Deviation: the paper only says PCA. A basis for each client would make embeddings incomparable; and around zero
-    instead of the mean, bases and embeddings would show the initial model, which all clients share. Since heads move
-    together in the course of a run, centre and scale follow them whenever the auto-encoder learns; the bases stay.
+    Deviation: the paper only says PCA. With a basis for each client, embeddings could not be compared. Without
+    centring, bases and embeddings would mostly show the initial model, which all clients share. Heads move together
+    during a run, so centre and scale follow them whenever the auto-encoder learns; the bases stay.
     """
 
     def __init__(self, stream: torch.Generator, size: int = 128, side: int = 16, lr: float = 1e-3, batch: int = 32):
@@ -103,10 +103,10 @@ class MHAE:
         return float(loss.detach())
 
     def error(self, layers: Tensor) -> Tensor:
-        """The mean squared error of retelling matrices of the uniform size (heads, layers, side, side)."""
-        told = self._encode(layers)[:, None]  # the same input in every step
-        retold = _states(self.decoder, told, layers.shape[1])
-        return F.mse_loss(F.linear(torch.stack(retold, 1), *self.output), layers.flatten(2))
+        """The mean squared error of reconstructing matrices of the uniform size (heads, layers, side, side)."""
+        code = self._encode(layers)[:, None]  # the same input in every step
+        decoded = _states(self.decoder, code, layers.shape[1])
+        return F.mse_loss(F.linear(torch.stack(decoded, 1), *self.output), layers.flatten(2))
 
     def _encode(self, layers: Tensor) -> Tensor:
         return _states(self.encoder, layers.flatten(2), layers.shape[1])[-1]  # (heads, size)
@@ -145,8 +145,8 @@ class MHAE:
 class PCAEmbedding:
     """The principal components of the whole head as one long vector, centred and scaled to a mean square of one.
 
-    There are fewer of them than heads were fitted; the rest of the embedding is zero. The basis takes as much memory
-    as that many heads.
+    There are fewer components than fitted heads; the rest of the embedding is zero. The basis takes as much memory as
+    one head per component.
     """
 
     def __init__(self, size: int = 128):
@@ -165,7 +165,7 @@ class PCAEmbedding:
         return _shapes(heads) == {tuple(tuple(shape) for shape in self.shapes)} and bool(self.basis.any())
 
     def train(self, heads: Sequence[Matrices], steps: int, stream: torch.Generator) -> float:
-        """Nothing is learned, but the centre follows the heads."""
+        """Move the centre to these heads; nothing else is learned."""
         if len(heads) > 1:
             self.centre, self.scale = _standard((_flat(heads) @ self.basis)[:, None])
         return 0.0
@@ -200,12 +200,12 @@ def _directions(samples: Tensor, count: int) -> Tensor:
     """The first principal directions of centred samples (samples, dimensions), as columns."""
     if len(samples) >= samples.shape[1]:
         return _leading(samples.T @ samples, count)
-    # the same directions from the smaller of the two products
+    # the smaller of the two products gives the same directions
     return _signed(F.normalize(samples.T @ _leading(samples @ samples.T, count), dim=0))
 
 
 def _leading(moment: Tensor, count: int) -> Tensor:
-    """The eigenvectors of the largest eigenvalues as columns; zeros for what is no more than rounding.  # (n, count)"""
+    """The eigenvectors of the largest eigenvalues as columns; zeros for eigenvalues within rounding.  # (n, count)"""
     values, vectors = torch.linalg.eigh(moment.double())
     values, vectors = values.flip(0)[:count], vectors.flip(1)[:, :count]
     vectors = _signed(vectors) * (values > 1e-6 * values[0])
@@ -213,7 +213,7 @@ def _leading(moment: Tensor, count: int) -> Tensor:
 
 
 def _signed(vectors: Tensor) -> Tensor:
-    """Columns with a sign of their own: the component of largest magnitude, the first of equals, is positive."""
+    """Fix the sign of each column: its component of largest magnitude, the first of equals, is positive."""
     size = vectors.abs()
     largest = (size >= (1 - 1e-6) * size.amax(0)).int().argmax(0)
     return vectors * vectors.gather(0, largest[None]).sign()
@@ -223,7 +223,7 @@ def _signed(vectors: Tensor) -> Tensor:
 
 
 def _cell(inputs: int, size: int, stream: torch.Generator) -> list[Tensor]:
-    """Weights of input and state and the bias of the four gates; the forget gate is open at first."""
+    """Weights of input and state and the bias of the four gates; the forget gate starts open."""
     bias = torch.zeros(4, size)
     bias[1] = 1.0
     return [_drawn((4 * size, inputs), stream), _drawn((4 * size, size), stream), bias.flatten().requires_grad_()]
@@ -237,8 +237,8 @@ def _drawn(shape: tuple[int, int], stream: torch.Generator) -> Tensor:
 def _states(cell: Sequence[Tensor], inputs: Tensor, steps: int) -> list[Tensor]:
     """The states of an LSTM (Hochreiter and Schmidhuber, 1997) after each step.  # each (batch, size)
 
-    The inputs are (batch, steps, features), or (batch, 1, features) if they are the same in all steps. Their share of
-    the gates is one product for all steps: the weights, most of what is to be read, are read once.
+    The inputs are (batch, steps, features), or (batch, 1, features) if they are the same in all steps. One product
+    computes their contribution to the gates of all steps, so that the large weights are read only once.
     """
     weight, recurrent, bias = cell
     given = F.linear(inputs, weight, bias).expand(-1, steps, -1).unbind(1)
@@ -260,7 +260,7 @@ def _standard(projected: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mean(tensors: Sequence[Tensor] | Tensor) -> Tensor:
-    """The mean, without rounding where all are equal: what heads do not differ in must not look like a difference."""
+    """The mean, exact where all heads are equal, so that rounding does not look like a difference between heads."""
     moved = torch.zeros_like(tensors[0])
     for tensor in tensors:
         moved += tensor - tensors[0]

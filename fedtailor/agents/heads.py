@@ -1,9 +1,9 @@
-"""What a stochastic policy may do: distributions over actions, whose logits come from its network.
+"""Action distributions of stochastic policies; a network gives their logits.
 
-An action is one flat tensor of numbers (floats, also where they are whole), which `Joint` composes of its heads'
-numbers and splits again. An action is what is done, not what it was made from (weights that sum to one, not their
-logits), so it can be recorded, scripted and read; its probability is a function of the logits and the action alone.
-Masked slots take no part: no weight, no choice (zero), no share of probability or entropy, no gradient.
+An action is one flat tensor of floats, which `Joint` composes from the numbers of its heads and splits again. It holds
+the final values (weights that sum to one, not their logits), so it can be recorded, scripted and read. Its probability
+depends only on the logits and the action. Empty slots have weight and option 0 and contribute nothing to
+probability, entropy or gradient.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from torch import Tensor
 
 
 class Head(Protocol):
-    """A distribution over numbers, given logits (..., slots, outputs) of every slot or (..., outputs) of all."""
+    """A distribution over numbers, given logits per slot (..., slots, outputs) or shared logits (..., outputs)."""
 
-    parameters: list[Tensor]  # learned, whatever the state: deviations, as logarithms
+    parameters: list[Tensor]  # learned parameters that do not depend on the state: logarithms of deviations
 
     @property
     def per_slot(self) -> bool:
@@ -26,28 +26,28 @@ class Head(Protocol):
 
     @property
     def outputs(self) -> int:
-        """Logits of a slot or, not per slot, of all."""
+        """The number of logits: per slot, or shared."""
 
     @property
     def numbers(self) -> int:
-        """Numbers of the action of a slot or, not per slot, of all."""
+        """The number of values in an action: per slot, or shared."""
 
     def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
-        """An action (..., numbers), flat: drawn with a stream, the most likely one without."""
+        """A flat action (..., numbers): drawn with a stream, the most likely one without."""
 
     def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
         """The logarithm of an action's probability or density.  # (...)"""
 
     def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
-        """How open the choice is.  # (...)"""
+        """The entropy of the distribution.  # (...)"""
 
 
 class Joint:
-    """Independent heads as one: an action is the numbers of the heads in their order.
+    """Several independent heads: an action is the numbers of the heads in their order.
 
     With heads {"batch": IntegerHead(1, 64), "weights": SimplexHead()} and 3 slots, an action is
-    [batch, weight 0, weight 1, weight 2]. The logits are flat too: those of slot 0 (of the heads per slot, in
-    order), of slot 1, ..., then those of the other heads.
+    [batch, weight 0, weight 1, weight 2]. The logits are flat too: first those of slot 0 (of all per-slot heads, in
+    order), then of slot 1, ..., then those of the shared heads.
     """
 
     def __init__(self, slots: int, heads: Mapping[str, Head]):
@@ -65,7 +65,7 @@ class Joint:
         return torch.cat([head.sample(own, mask, stream) for head, own in self._own(logits)], -1)
 
     def log_probs(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
-        """The logarithm of the probability of every head's numbers, whose sum is that of the action.  # (..., heads)"""
+        """The log-probability of every head's numbers; their sum is that of the action.  # (..., heads)"""
         numbers = self.split(action).values()
         pairs = zip(self._own(logits), numbers, strict=True)
         return torch.stack([head.log_prob(own, mask, number) for (head, own), number in pairs], -1)
@@ -85,11 +85,10 @@ class Joint:
 class SimplexHead:
     """Weights of the present slots that sum to one: the softmax of Gaussians with a common deviation.
 
-    w = softmax(z), z ~ N(mu, sigma^2 I) over the n present slots; mu is ``unit`` times the logits, so that a small unit
-    makes weights that learn slowly. Weights say what z is except for a shift of all its
-    numbers, which does nothing; log w without its mean is z without its mean, a Gaussian with deviation sigma in the
-    n - 1 directions that sum to zero. Its density is the probability of an action here: no logits need to be kept,
-    and learning is not disturbed by the shift.
+    w = softmax(z), z ~ N(mu, sigma^2 I) over the n present slots; mu is ``unit`` times the logits, so weights learn
+    slowly with a small unit. The weights determine z up to a constant shift, which has no effect: log w minus its mean
+    equals z minus its mean, a Gaussian with deviation sigma in the n - 1 directions that sum to zero. The probability
+    of an action is the density of that Gaussian, so z need not be stored and the shift does not disturb learning.
     """
 
     per_slot: ClassVar = True
@@ -107,7 +106,7 @@ class SimplexHead:
         return z.masked_fill(~mask, -torch.inf).softmax(-1)
 
     def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
-        # a weight of nothing, which a script may give, counts as the smallest positive number
+        # a weight of 0, which a script may give, counts as the smallest positive number
         seen = action.clamp(min=torch.finfo(action.dtype).tiny).log()
         away = _centred(seen - self.unit * logits.squeeze(-1), mask) / self.parameters[0].exp()
         free = mask.sum(-1) - 1  # directions
@@ -118,7 +117,7 @@ class SimplexHead:
 
 
 class MultiCategoricalHead:
-    """One of ``options`` for every present slot, each slot on its own: the numbers 0, ..., options - 1."""
+    """One of ``options`` for every present slot, independently: the numbers 0, ..., options - 1."""
 
     per_slot: ClassVar = True
     numbers: ClassVar = 1
@@ -128,17 +127,17 @@ class MultiCategoricalHead:
         self.parameters: list[Tensor] = []
 
     def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
-        return _pick(logits, stream).masked_fill(~mask, 0.0)  # (..., slots)
+        return _sample_option(logits, stream).masked_fill(~mask, 0.0)  # (..., slots)
 
     def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
-        return _picked(logits, action).masked_fill(~mask, 0.0).sum(-1)
+        return _option_log_prob(logits, action).masked_fill(~mask, 0.0).sum(-1)
 
     def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
-        return _openness(logits).masked_fill(~mask, 0.0).sum(-1)
+        return _entropy(logits).masked_fill(~mask, 0.0).sum(-1)
 
 
 class CategoricalHead:
-    """One of ``options`` for all: a number 0, ..., options - 1."""
+    """One of ``options`` for all slots together: a number 0, ..., options - 1."""
 
     per_slot: ClassVar = False
     numbers: ClassVar = 1
@@ -148,22 +147,22 @@ class CategoricalHead:
         self.parameters: list[Tensor] = []
 
     def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
-        return _pick(logits, stream)[..., None]
+        return _sample_option(logits, stream)[..., None]
 
     def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
-        return _picked(logits, action.squeeze(-1))
+        return _option_log_prob(logits, action.squeeze(-1))
 
     def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
-        return _openness(logits)
+        return _entropy(logits)
 
 
 class IntegerHead:
-    """A whole number from low to high, where neighbours are alike: steps of sigmoid(z), z ~ Logistic(mu, s).
+    """An integer from low to high, of which neighbours are similar: steps of sigmoid(z), z ~ Logistic(mu, s).
 
-    Of n numbers, the k-th is chosen where (k - 1) / n < sigmoid(z) < k / n. Many values need one logit, and each
-    learns from its neighbours. At the start, mu = 0 and s = 1, all values are equally likely. Greedy is the median,
-    which the ends of the range do not pull away as they do the mean. With ``ratios``, steps are those of the
-    logarithm, for numbers of which twice as many is twice as much: at the start 1 is as likely as 2, 3 and 4 together.
+    The k-th of n numbers is chosen if (k - 1) / n < sigmoid(z) < k / n. One logit covers all values, and each value
+    learns from its neighbours. At the start, with mu = 0 and s = 1, all values are equally likely. The greedy action is
+    the median; the ends of the range would bias the mean. With ``ratios``, the steps are logarithmic, for numbers whose
+    ratios matter: at the start 1 is as likely as 2, 3 and 4 together.
     """
 
     per_slot: ClassVar = False
@@ -175,31 +174,31 @@ class IntegerHead:
         self.parameters = [_logarithm(1.0)]
         steps = torch.arange(low, high + 2) - 0.5
         steps = steps.log() if ratios else steps
-        self._borders = (steps - steps[0]) / (steps[-1] - steps[0])  # of sigmoid(z), between the numbers
+        self._borders = (steps - steps[0]) / (steps[-1] - steps[0])  # thresholds of sigmoid(z) between numbers
 
     def sample(self, logits: Tensor, mask: Tensor, stream: torch.Generator | None) -> Tensor:
         if stream is not None:
-            return self.low + _pick(self._logits(logits), stream)[..., None]
+            return self.low + _sample_option(self._logits(logits), stream)[..., None]
         above = torch.searchsorted(self._borders, logits.sigmoid(), right=True) - 1
         return (self.low + above).clamp(max=self.high).to(logits.dtype)
 
     def log_prob(self, logits: Tensor, mask: Tensor, action: Tensor) -> Tensor:
-        return _picked(self._logits(logits), action.squeeze(-1) - self.low)
+        return _option_log_prob(self._logits(logits), action.squeeze(-1) - self.low)
 
     def entropy(self, logits: Tensor, mask: Tensor) -> Tensor:
-        return _openness(self._logits(logits))
+        return _entropy(self._logits(logits))
 
     def _logits(self, logits: Tensor) -> Tensor:
-        """The logarithms of the values' probabilities.  # (..., values)"""
+        """The log-probabilities of all values.  # (..., values)"""
         borders = self._borders.logit().clamp(-99.0, 99.0)  # finite: so are the gradients
         z = (borders - logits) / self.parameters[0].exp()
         left, right = z[..., :-1], z[..., 1:]
-        # sigmoid(right) - sigmoid(left), whose own logarithm would be lost where both are nearly 0 or 1
+        # log(sigmoid(right) - sigmoid(left)); the direct form would lose digits if both are nearly 0 or 1
         return F.logsigmoid(right) + F.logsigmoid(-left) + torch.log(-torch.expm1(left - right))
 
 
 class GaussianHead:
-    """Any numbers: independent Gaussians, whose deviations do not depend on the state."""
+    """Real numbers: independent Gaussians whose deviations do not depend on the state."""
 
     per_slot: ClassVar = False
 
@@ -221,7 +220,7 @@ class GaussianHead:
 
 
 def _logarithm(value: float, *shape: int) -> Tensor:
-    """The logarithm of a positive number, to be learned."""
+    """The logarithm of a positive number, as a learned parameter."""
     return torch.full(shape, value).log().requires_grad_()
 
 
@@ -232,18 +231,18 @@ def _centred(numbers: Tensor, mask: Tensor) -> Tensor:
     return (numbers - mean).masked_fill(~mask, 0.0)
 
 
-def _pick(logits: Tensor, stream: torch.Generator | None) -> Tensor:
-    """An option as a float, drawn with a stream, the most likely one without.  # (...)"""
+def _sample_option(logits: Tensor, stream: torch.Generator | None) -> Tensor:
+    """An option as a float: drawn with a stream, the most likely one without.  # (...)"""
     if stream is not None:
-        # the first of exponential clocks with these rates to ring is an option with its probability
+        # of exponential variables with these rates, each is the smallest with the probability of its option
         logits = logits - torch.empty(logits.shape).exponential_(generator=stream).log()
     return logits.argmax(-1).to(logits.dtype)
 
 
-def _picked(logits: Tensor, option: Tensor) -> Tensor:
+def _option_log_prob(logits: Tensor, option: Tensor) -> Tensor:
     return logits.log_softmax(-1).gather(-1, option.long()[..., None]).squeeze(-1)
 
 
-def _openness(logits: Tensor) -> Tensor:
+def _entropy(logits: Tensor) -> Tensor:
     logs = logits.log_softmax(-1)
     return -(logs.exp() * logs).sum(-1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Network:
-    """A function with learned parameters, which can be kept, restored and averaged."""
+    """A function with learned parameters that can be saved, restored and averaged."""
 
     parameters: list[Tensor]
 
@@ -35,9 +35,9 @@ class Network:
 class MLP(Network):
     """Fully connected layers with ReLU between them.
 
-    The weights are drawn from the stream (``torch.nn`` would draw from the global generator): uniformly within
-    1/sqrt(inputs), those of the last layer within ``last``, so that the first policy is nearly the same everywhere
-    and the first values are nearly zero (Lillicrap et al., 2015, section 7).
+    The initial weights are uniform within 1/sqrt(inputs), and within ``last`` in the last layer: the initial policy
+    then hardly depends on the state, and initial values are nearly zero (Lillicrap et al., 2015, section 7). They
+    are drawn from the stream, since ``torch.nn`` would draw from the global generator.
     """
 
     def __init__(
@@ -60,11 +60,12 @@ class MLP(Network):
 
 
 class PerSlot(Network):
-    """One network for every slot, which sees the mean of all: it serves any number of slots in any order.
+    """One network for every slot, which also sees the mean over slots: for any number and order of slots.
 
-    From what an agent sees (`seen`): e_k = relu(encoder(features of slot k)), m = the mean of e_k over the present
-    slots; ``per_slot`` outputs f(e_k, m) of each slot, which move with it, and ``shared`` outputs g(m) of all, which
-    do not depend on the order. They come flat, as those of an `MLP`: of slot 0, of slot 1, ..., of all.
+    The input is that of `seen`. With e_k = relu(encoder(features of slot k)) and m the mean of e_k over the present
+    slots, each slot has ``per_slot`` outputs f(e_k, m), which move with the slot, and all slots together have
+    ``shared`` outputs g(m), which do not depend on the order. The output is flat, as that of an `MLP`: slot 0,
+    slot 1, ..., then the shared outputs.
     """
 
     def __init__(self, features: int, hidden: Sequence[int], per_slot: int, shared: int, stream: torch.Generator):
@@ -90,7 +91,7 @@ class PerSlot(Network):
 
 
 def seen(state: Tensor, mask: Tensor) -> Tensor:
-    """What a network sees of a state: the features, zeros in empty slots, and which slots are present.
+    """The input of a network: the features, with zeros in empty slots, and the mask of the present slots.
 
     A state is (..., slots, features), a mask (..., slots).  # (..., slots * (features + 1))
     """

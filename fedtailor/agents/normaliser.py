@@ -1,17 +1,17 @@
-"""Standardised states: in deviations from the mean of what an agent saw before."""
+"""Standardises states by the mean and deviation of earlier states."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-FAR = 10.0  # deviations from the mean beyond which the agent sees no difference
+FAR = 10.0  # standardised features are clipped to this many deviations
 
 
 class Normaliser:
-    """Standardises features by the mean and deviation of all states up to the last ``refresh``.
+    """Standardises features by the mean and deviation of all states before the last ``refresh``.
 
-    Between two refreshes, equal states look equal to the agent. Before the first, states stay as they are.
+    Between two refreshes, equal states look equal to the agent. Before the first refresh, states are unchanged.
     """
 
     def __init__(self, features: int):
@@ -22,12 +22,12 @@ class Normaliser:
         return ((state - self.scale[0]) / self.scale[1]).clamp(-FAR, FAR)
 
     def count(self, state: Tensor, mask: Tensor) -> None:
-        """Take the rows of the present slots into account, from the next refresh on."""
+        """Count the rows of the present slots; they take effect at the next refresh."""
         rows = state[mask].double()
         self.tally += torch.stack([torch.ones_like(rows), rows, rows.square()]).sum(1)
 
     def refresh(self) -> None:
-        """Standardise by all that was counted."""
+        """Standardise by all counted rows from now on."""
         count, total, squares = self.tally
         if float(count[0]):
             centre = total / count

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (Schulman et al., 2017) over slots, of which some may be empty."""
+"""Proximal policy optimisation (Schulman et al., 2017) over slots, some of which may be empty."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -21,31 +21,33 @@ class PPOSettings(AgentSettings):
     """Settings of PPO."""
 
     network: Literal["flat", "per-slot"] = Field(
-        "flat", description="`flat`: one MLP over all slots; `per-slot`: one over each, for any number of clients"
+        "flat", description="`flat`: one MLP over all slots; `per-slot`: one MLP for each slot, for any cohort size"
     )
     hidden: tuple[int, ...] = Field((64, 64), description="units of the hidden layers of actor and critic")
     actor_lr: float = Field(3e-4, gt=0, le=1, description="learning rate of the actor")
-    critic_lr: float | None = Field(None, gt=0, le=1, description="learning rate of the critic; none: the actor's")
+    critic_lr: float | None = Field(None, gt=0, le=1, description="learning rate of the critic; none: `actor_lr`")
     buffer: int | None = Field(
-        None, ge=1, le=1_000_000, description="decisions to learn from at once; none: those of an episode"
+        None, ge=1, le=1_000_000, description="size of the buffer, in decisions; none: the decisions of one episode"
     )
-    epochs: int = Field(10, ge=0, le=10_000, description="passes over the buffer; 0 never learns")
-    critic_epochs: int | None = Field(None, ge=0, le=10_000, description="passes of the critic; none: `epochs`")
+    epochs: int = Field(10, ge=0, le=10_000, description="passes over the buffer per training; 0 never learns")
+    critic_epochs: int | None = Field(
+        None, ge=0, le=10_000, description="passes of the critic over the buffer; none: `epochs`"
+    )
     critic_first: int = Field(
-        0, ge=0, description="trainings of the critic alone: an untrained critic takes earlier rounds for better ones"
+        0, ge=0, description="first trainings in which only the critic learns: untrained, it overrates early rounds"
     )
-    batch: int = Field(64, ge=1, le=100_000, description="decisions in one step of learning")
-    clip: float = Field(0.2, gt=0, lt=1, description="how far an action's probability may move and still gain")
-    discount: float = Field(
-        0.99, ge=0, lt=1, description="weight of the next value; 0: every decision is an episode of its own"
+    batch: int = Field(64, ge=1, le=100_000, description="decisions per mini-batch")
+    clip: float = Field(0.2, gt=0, lt=1, description="clipping range of the probability ratio")
+    discount: float = Field(0.99, ge=0, lt=1, description="discount factor; 0: each decision is its own episode")
+    gae_lambda: float = Field(
+        0.95, ge=0, le=1, description="lambda of GAE; 1: use all later rewards, 0: use the critic's next value"
     )
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="1 trusts the rewards until the end, 0 the next value")
     center_advantages: bool = Field(
-        True, description="whether advantages have mean 0; false: an episode better than expected counts as such"
+        True, description="shift advantages to mean 0; false: a better episode than expected reinforces all its actions"
     )
-    entropy: float = Field(0.0, ge=0, description="weight of the entropy beside the clipped objective")
-    max_grad_norm: float = Field(0.5, gt=0, description="norm to which a gradient of actor or critic is cut")
-    standardise: bool = Field(False, description="whether states are standardised by those of past episodes")
+    entropy: float = Field(0.0, ge=0, description="weight of the entropy bonus")
+    max_grad_norm: float = Field(0.5, gt=0, description="largest gradient norm of actor and critic")
+    standardise: bool = Field(False, description="standardise states by the mean and deviation of past episodes")
 
     def build(
         self, slots: int, features: int, actions: Mapping[str, Kind], stream: torch.Generator, **options: Any
@@ -53,7 +55,7 @@ class PPOSettings(AgentSettings):
         return PPO(slots, features, {name: kind.head() for name, kind in actions.items()}, self, stream, **options)
 
     @property
-    def teaches(self) -> bool:
+    def can_learn(self) -> bool:
         return self.epochs > 0
 
     def describe(self) -> dict[str, str | int]:
@@ -65,41 +67,41 @@ class PPOSettings(AgentSettings):
 
 
 class PPO(Agent):
-    """A stochastic policy pi(a | s) that takes short steps uphill; a critic V(s) says what was better than expected.
+    """A stochastic policy pi(a | s) that learns in small steps from the advantages that a critic V(s) estimates.
 
-    A state is a row of features for every slot; with a mask of the present slots, any number of them up to ``slots``
-    will do. What concerns all slots (a server's own row) is repeated in every row. An action is one flat tensor, the
-    numbers of the heads in their order; ``split`` names them.
+    A state has a row of features for every slot; a mask says which of the ``slots`` are present. Features that concern
+    all slots (a server's own row) are repeated in every row. An action is one flat tensor, the numbers of the heads in
+    their order; ``split`` returns them by name.
 
     Decisions are observed in the order of time. When the buffer is ``ready``, ``learn`` makes several passes over it
-    and empties it. Between two calls of ``learn`` the networks do not change, so the probabilities of the actions and
-    the values of the states are computed when learning begins; whoever acts before and observes after it would have
-    the action counted as the new policy's.
+    and empties it. The networks do not change between two calls of ``learn``, so ``learn`` computes the probabilities
+    of the actions and the values of the states when it begins. Every action must therefore be observed before the
+    next ``learn``; otherwise it counts as an action of the new policy.
     """
 
     def __init__(
         self, slots: int, features: int, heads: Mapping[str, Head], settings: PPOSettings, stream: torch.Generator
     ):
         self.slots, self.features, self.settings = slots, features, settings
-        self.heads = Joint(slots, deepcopy(dict(heads)))  # they learn: never shared by two agents
+        self.heads = Joint(slots, deepcopy(dict(heads)))  # heads have learned parameters, so each agent has its own
         self.actor = self._network(sum(self.heads.per_slot), sum(self.heads.shared), stream)
         self.critic = self._network(0, 1, stream)
         self.actor_optimiser = Adam(self._policy, settings.actor_lr)
         self.critic_optimiser = Adam(self.critic.parameters, settings.critic_lr or settings.actor_lr)
         self.normaliser = Normaliser(features) if settings.standardise else None
-        self.steps = 0  # times it learned
+        self.steps = 0  # number of trainings
         self._buffer: list[dict[str, Tensor]] = []
 
     # Act
 
     def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
-        """The action in a state (slots, features): with a stream, drawn, without, greedy."""
+        """Choose an action in a state (slots, features): draw it with a stream, act greedily without one."""
         mask = present(mask, self.slots)
         with torch.no_grad():
             return self.heads.sample(self.actor(seen(self._standard(state), mask)), mask, stream)
 
     def split(self, action: Tensor) -> dict[str, Tensor]:
-        """The numbers of an action by the names of the heads."""
+        """The numbers of an action, by the name of the head."""
         return self.heads.split(action)
 
     # Observe
@@ -107,7 +109,7 @@ class PPO(Agent):
     def observe(
         self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
     ) -> None:
-        """Remember what an action brought, in the order of time; ``done`` ends an episode."""
+        """Store the reward of an action, in the order of time; ``done`` ends an episode."""
         mask = present(mask, self.slots)
         if self.normaliser is not None:
             self.normaliser.count(state, mask)
@@ -117,7 +119,7 @@ class PPO(Agent):
 
     @property
     def ready(self) -> bool:
-        """Whether the buffer is full or, without a size, holds an episode."""
+        """Whether the buffer is full or, without a size, holds a complete episode."""
         if self.settings.buffer is not None:
             return len(self._buffer) >= self.settings.buffer
         return bool(self._buffer) and bool(self._buffer[-1]["done"])
@@ -125,7 +127,7 @@ class PPO(Agent):
     # Learn
 
     def begin_episode(self, draws: Draws) -> None:
-        """Learn from an episode that ended before its last round was observed."""
+        """Learn from the previous episode if it ended without an observation of its last round."""
         if self.settings.buffer is None:
             self.learn(draws())
 
@@ -137,7 +139,7 @@ class PPO(Agent):
     def learn(
         self, stream: torch.Generator, following: Tensor | None = None, following_mask: Tensor | None = None
     ) -> None:
-        """Learn from the buffer and empty it; nothing while it is empty.
+        """Learn from the buffer and empty it; does nothing if the buffer is empty.
 
         ``following`` is the state after the latest decision; without it, that decision ends its episode.
         """
@@ -175,7 +177,7 @@ class PPO(Agent):
             advantage = standardised(advantage, self.settings.center_advantages)
         logits = self.actor(seen(state, mask))
         ratios = (self.heads.log_probs(logits, mask, batch["action"]) - batch["log_probs"]).exp()  # (batch, heads)
-        # Every head by itself: one that has moved far enough would stop the others too.
+        # Each head is clipped separately: a joint ratio would stop all heads as soon as one has moved far enough.
         gain = clipped(ratios, advantage[:, None], self.settings.clip).sum(1).mean()
         loss = -gain - self.settings.entropy * self.heads.entropy(logits, mask).mean()
         self.actor_optimiser.step(self._gradients(loss, self._policy))
@@ -185,7 +187,7 @@ class PPO(Agent):
         self.critic_optimiser.step(self._gradients(error, self.critic.parameters))
 
     def imitate(self, state: Tensor, mask: Tensor, action: Tensor, lr: float) -> None:
-        """One step that makes these actions (batch, numbers) likelier in these states: a start from what is known."""
+        """Do one step that makes these actions (batch, numbers) more likely in these states."""
         loss = -self._log_probs(state, mask, action).sum(1).mean()
         gradients = self._gradients(loss, self._policy)
         usual, self.actor_optimiser.lr = self.actor_optimiser.lr, lr
@@ -193,14 +195,14 @@ class PPO(Agent):
         self.actor_optimiser.lr = usual
 
     def value(self, state: Tensor, mask: Tensor | None = None) -> float:
-        """What the critic expects from a state on."""
+        """The critic's value of a state."""
         with torch.no_grad():
             return float(self._value(self._standard(state), present(mask, self.slots)))
 
     # Keep
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything learned and remembered."""
+        """Everything that the agent has learned and stored."""
         return {
             "actor": self.actor.state_dict(),
             "critic": self.critic.state_dict(),
@@ -236,7 +238,7 @@ class PPO(Agent):
         return [*self.actor.parameters, *self.heads.parameters]
 
     def _network(self, per_slot: int, shared: int, stream: torch.Generator) -> Network:
-        """From what is seen (..., slots * (features + 1)) to (..., slots * per_slot + shared) outputs."""
+        """A network from `seen` states (..., slots * (features + 1)) to outputs (..., slots * per_slot + shared)."""
         if self.settings.network == "per-slot":
             return PerSlot(self.features, self.settings.hidden, per_slot, shared, stream)
         return MLP(self.slots * (self.features + 1), self.settings.hidden, self.slots * per_slot + shared, stream)
@@ -258,12 +260,12 @@ class PPO(Agent):
 
 
 def clipped(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """min(rho A, clip(rho, 1 - eps, 1 + eps) A): what an action's probability ratio gains, and no more beyond eps."""
+    """The clipped objective min(rho A, clip(rho, 1 - eps, 1 + eps) A)."""
     return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
 def standardised(advantage: Tensor, center: bool) -> Tensor:
-    """Divided by the deviation from their mean or, not centred, from 0: where all were bad, all stay bad."""
+    """Divide advantages by their deviation: from their mean if centred, otherwise from 0, which keeps their signs."""
     if center:
         return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
     return advantage / (advantage.square().mean().sqrt() + 1e-8)
@@ -272,8 +274,8 @@ def standardised(advantage: Tensor, center: bool) -> Tensor:
 def advantages(reward: Tensor, value: Tensor, done: Tensor, last: float, discount: float, gae_lambda: float) -> Tensor:
     """Generalised advantage estimation (Schulman et al., 2016) of decisions (steps,) in the order of time.
 
-    A_t = delta_t + discount * gae_lambda * A_{t+1}, delta_t = r_t + discount * V(s_{t+1}) - V(s_t); nothing reaches
-    over the end of an episode. ``last`` is the value after the latest decision.
+    A_t = delta_t + discount * gae_lambda * A_{t+1}, delta_t = r_t + discount * V(s_{t+1}) - V(s_t). The end of an
+    episode stops the recursion. ``last`` is the value of the state after the latest decision.
     """
     following = torch.cat([value[1:], value.new_tensor([last])])
     delta = reward + discount * (1 - done) * following - value
@@ -284,5 +286,5 @@ def advantages(reward: Tensor, value: Tensor, done: Tensor, last: float, discoun
 
 
 def _stacked(decisions: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The decisions by column; nothing for none of them."""
+    """The decisions as columns; empty without decisions."""
     return {name: torch.stack([decision[name] for decision in decisions]) for name in (decisions or [{}])[0]}

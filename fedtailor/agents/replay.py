@@ -1,4 +1,4 @@
-"""The memory of an agent."""
+"""The replay memory of an agent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,14 +8,14 @@ from torch import Tensor
 
 
 class Replay:
-    """The latest ``capacity`` transitions. A transition is a set of named tensors, the same names and shapes always."""
+    """The latest ``capacity`` transitions. All transitions have tensors of the same names and shapes."""
 
     def __init__(self, capacity: int):
         self.capacity = capacity
-        self._rows: dict[str, Tensor] = {}  # (room, ...); grows with what is kept
+        self._rows: dict[str, Tensor] = {}  # (allocated, ...); grows as transitions are pushed
         self._kept = 0
-        self._next = 0  # where the next transition goes; past the end it replaces the oldest
-        self._changed: set[int] = set()  # places written since they were last taken
+        self._next = 0  # index of the next transition; when the replay is full it replaces the oldest
+        self._changed: set[int] = set()  # indices written since the last call of take_changed
 
     def __len__(self) -> int:
         return self._kept
@@ -29,18 +29,18 @@ class Replay:
         self._next = (self._next + 1) % self.capacity
 
     def sample(self, size: int, stream: torch.Generator) -> dict[str, Tensor]:
-        """``size`` transitions, drawn evenly and independently."""
+        """Draw ``size`` transitions uniformly, with replacement."""
         chosen = torch.randint(self._kept, (size,), generator=stream)
         return {name: rows[chosen] for name, rows in self._rows.items()}
 
     def take_changed(self) -> dict[int, dict[str, Tensor]]:
-        """The transitions that came since the last call, by their place: what is left to store."""
+        """Return the transitions pushed since the last call, by index: those that are not stored yet."""
         changed, self._changed = sorted(self._changed), set()
         return {place: {name: rows[place].clone() for name, rows in self._rows.items()} for place in changed}
 
     @staticmethod
     def stored(transitions: Mapping[int, Mapping[str, Tensor]], following: int) -> dict[str, Any]:
-        """The state of a replay whose transitions were stored one by one; ``following`` is where the next goes."""
+        """Build the state of a replay from stored transitions; ``following`` is the index of the next one."""
         names = next(iter(transitions.values()), {})
         return {
             "rows": {name: torch.stack([transitions[place][name] for place in sorted(transitions)]) for name in names},

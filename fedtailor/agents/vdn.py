@@ -1,4 +1,4 @@
-"""Value decomposition (Sunehag et al., 2018): one choice for every slot, whose values are added."""
+"""Value decomposition (Sunehag et al., 2018): one option per slot; the values of the slots are summed."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -21,12 +21,14 @@ class VDNSettings(AgentSettings):
 
     hidden: tuple[int, ...] = Field((64, 64), description="units of the hidden layers")
     lr: float = Field(1e-3, gt=0, le=1, description="learning rate")
-    epsilon: float = Field(0.1, ge=0, le=1, description="probability of an option at random, while it learns")
-    batch: int = Field(32, ge=1, le=100_000, description="transitions in one step of learning")
-    capacity: int = Field(10_000, ge=1, description="transitions in the replay")
-    updates: int = Field(10, ge=0, le=10_000, description="steps of learning in a round; 0 never learns")
-    discount: float = Field(0.9, ge=0, lt=1, description="weight of the next value")
-    polyak: float = Field(0.96, ge=0, lt=1, description="what the target network keeps of itself in a step")
+    epsilon: float = Field(0.1, ge=0, le=1, description="probability of a random option while the agent learns")
+    batch: int = Field(32, ge=1, le=100_000, description="transitions per learning step")
+    capacity: int = Field(10_000, ge=1, description="capacity of the replay, in transitions")
+    updates: int = Field(10, ge=0, le=10_000, description="learning steps per round; 0 never learns")
+    discount: float = Field(0.9, ge=0, lt=1, description="discount factor")
+    polyak: float = Field(
+        0.96, ge=0, lt=1, description="share of its weights that the target network keeps per learning step"
+    )
 
     def build(
         self, slots: int, features: int, actions: Mapping[str, Kind], stream: torch.Generator, **options: Any
@@ -35,7 +37,7 @@ class VDNSettings(AgentSettings):
         return VDN(slots, features, cast(Categorical, action).options, self, stream, **options)
 
     @property
-    def teaches(self) -> bool:
+    def can_learn(self) -> bool:
         return self.updates > 0
 
     def describe(self) -> dict[str, str | int]:
@@ -49,9 +51,9 @@ class VDNSettings(AgentSettings):
 class VDN(Agent):
     """Q(s, a) = sum over the present slots k of q(s_k, a_k), with one network q for all slots.
 
-    So the best action is the best option of every slot, in any number and order of slots. Learning is double Q-learning
-    (van Hasselt et al., 2016): the target r + discount * Q'(s', argmax Q(s')) has the options of the network and the
-    values of a target network that follows it.
+    So the best action is the best option of every slot, for any number and order of slots. The agent learns by double
+    Q-learning (van Hasselt et al., 2016): in the target r + discount * Q'(s', argmax Q(s')), the network chooses the
+    options and a slowly updated target network Q' gives their values.
     """
 
     def __init__(self, slots: int, features: int, options: int, settings: VDNSettings, stream: torch.Generator):
@@ -60,10 +62,10 @@ class VDN(Agent):
         self.target = deepcopy(self.network)
         self.optimiser = Adam(self.network.parameters, settings.lr)
         self.replay = Replay(settings.capacity)
-        self._pending: dict[str, Tensor] | None = None  # a transition whose next state is not known yet
+        self._pending: dict[str, Tensor] | None = None  # the transition whose next state is not known yet
 
     def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
-        """An option for every slot of a state (slots, features), 0 in empty ones; with a stream, some at random."""
+        """Choose an option for every slot of a state (slots, features), 0 in empty slots; with a stream, explore."""
         mask = present(mask, self.slots)
         with torch.no_grad():
             chosen = self.network(state).argmax(-1)
@@ -75,12 +77,12 @@ class VDN(Agent):
     def observe(
         self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
     ) -> None:
-        """Remember what an action brought; the transition waits for the state after it."""
+        """Store the reward of an action; the transition is complete when its next state is known."""
         mask = present(mask, self.slots)
         self._pending = {"state": state, "mask": mask, "action": action, "reward": torch.tensor(float(reward))}
 
     def follow(self, state: Tensor, mask: Tensor, draws: Draws) -> None:
-        """Complete the transition that waits, and learn."""
+        """Complete the pending transition with its next state, and learn."""
         if self._pending is None:
             return
         self.replay.push(**self._pending, following=state, following_mask=mask)
@@ -93,7 +95,7 @@ class VDN(Agent):
         self._pending = None
 
     def learn(self, stream: torch.Generator) -> None:
-        """One step towards the target, from transitions drawn evenly; nothing before the first."""
+        """Do one learning step on transitions drawn uniformly; nothing while the replay is empty."""
         if not len(self.replay):
             return
         batch = self.replay.sample(self.settings.batch, stream)
@@ -127,6 +129,6 @@ class VDN(Agent):
 
 
 def _added(values: Tensor, options: Tensor, mask: Tensor) -> Tensor:
-    """The values (batch, slots, options) of these options, added over the present slots.  # (batch,)"""
+    """The values of these options, summed over the present slots; ``values`` is (batch, slots, options).  # (batch,)"""
     chosen = values.gather(-1, options.unsqueeze(-1)).squeeze(-1)
     return chosen.masked_fill(~mask, 0.0).sum(-1)

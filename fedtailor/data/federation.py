@@ -17,7 +17,7 @@ from .settings import DataSettings, Fractions
 from .shares import Shares
 from .sources import load
 
-VALIDATION = 0.15  # carved out of train when a method needs validation data and the settings have none
+VALIDATION = 0.15  # held out from train when a method needs validation data and the settings have none
 
 __all__ = ["Federation", "Shares", "build", "one_client"]
 

@@ -72,7 +72,7 @@ class Result:
 class Engine(ABC):
     """Executes tasks. An engine can serve several jobs, one after the other, and keeps its workers between them.
 
-    ``remote`` says that clients are on machines of their own: their times are measured, and testing a client can fail.
+    ``remote`` says that clients are on other machines: their times are measured, and testing a client can fail.
     """
 
     remote: ClassVar[bool] = False

@@ -120,7 +120,7 @@ class Ray(Engine):
         if not arrived:
             raise UserError(
                 f"no worker of the Ray cluster got a CPU and was ready within {START_TIMEOUT:.0f} s ('ray status' "
-                "shows who uses the CPUs); continue the run later with: fedtailor resume"
+                "shows what uses the CPUs); continue the run later with: fedtailor resume"
             )
         results: list[Result] = []
         for answer in arrived:
@@ -191,7 +191,7 @@ class _Remote:
 
     def start(self, job: bytes, arrays: dict[str, np.ndarray]) -> bytes:
         header, _ = decode(job)
-        # so that the worker finds a method beside the experiment
+        # so that the worker finds a method in the folder of the experiment
         sys.path += [place for place in header["path"] if place not in sys.path]
         ours, theirs = header["versions"], _versions()
         different = ", ".join(f"{name} {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name])
@@ -214,7 +214,7 @@ _REMOTE: Any = ray.remote(num_cpus=1, max_restarts=0, runtime_env={"env_vars": E
 
 
 class _Arguments:
-    """Byte strings as arguments of a call: a large one goes into the object store, from there to each machine once.
+    """Byte strings as arguments of a call: a large one is put into the object store and sent to each machine once.
 
     The last few are remembered, since tasks that follow each other share them.
     """

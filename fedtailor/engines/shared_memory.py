@@ -79,7 +79,7 @@ def receive_job(connection: socket.socket, header: dict[str, Any], previous: Fed
 
 
 def _anonymous_file(size: int) -> int:
-    """Create a file without a name: it disappears with the processes, however they end."""
+    """Create a file without a name: it always disappears with the processes."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("fedtailor")
     else:

@@ -1,4 +1,4 @@
-"""The tasks that wait for a worker, in batches; tasks of a worker that died come again."""
+"""The tasks that wait for a worker, in batches; tasks of a worker that died are queued again."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator

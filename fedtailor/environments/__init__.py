@@ -1,8 +1,8 @@
-"""Gymnasium environments: the decisions of a federation for any library of reinforcement learning.
+"""Gymnasium environments: the decisions of a federation for any reinforcement-learning library.
 
-``import fedtailor.environments`` registers those of the methods in `REGISTERED`; then
-``gymnasium.make("fedtailor/HeadAggregation-v0", settings="scenario.toml")``. `DecisionEnvironment` makes one of any
-decision that a method declares.
+``import fedtailor.environments`` registers the environments in `REGISTERED`. Then
+``gymnasium.make("fedtailor/HeadAggregation-v0", settings="scenario.toml")`` makes one of them.
+`DecisionEnvironment` is the environment of any decision that a method declares.
 """
 
 from importlib.util import find_spec

@@ -24,17 +24,17 @@ Observation = np.ndarray[Any, np.dtype[np.float32]]
 class DecisionEnvironment(gymnasium.Env[Observation, Any]):
     """One step is one decision of a method; everything else in the federation is the environment.
 
-    An observation is the row of features of every slot, with 1 behind it if the slot is taken and 0 if not, flattened.
-    An action is an option for every slot where the decision is categorical alone; otherwise it is numbers in [-1, 1],
-    from which the kinds of action are made (`fedtailor.agents.Kind`): the softmax of ``bound`` times the numbers for
-    weights, the whole range from -1 to 1 for an integer. Several kinds have their numbers one behind the other.
+    An observation is the flattened rows of features of all slots; each row ends with 1 if the slot is present and 0 if
+    it is empty. If the decision is a single categorical one, an action is an option for every slot. Otherwise it is
+    numbers in [-1, 1], from which `fedtailor.agents.Kind` makes the action: weights are the softmax of ``bound`` times
+    the numbers, an integer divides [-1, 1] into equal parts. The numbers of several kinds are concatenated.
 
-    ``reset`` with a seed starts a federation of that seed. Where every decision is an episode of its own, ``reset``
-    without a seed continues the federation to its next decision, and starts another one after the last round;
-    otherwise an episode is a whole federation (`Decision.whole_federation`).
+    ``reset`` with a seed starts a federation with that seed. An episode is a whole federation or a single decision
+    (`Decision.whole_federation`). If it is a single decision, ``reset`` without a seed continues the federation to its
+    next decision, and starts another federation after the last round.
 
-    The method runs as in pre-training (`AgentMethod.environment`). Its other decisions are made as its settings say,
-    and its agents do not learn.
+    The method runs as in pre-training (`AgentMethod.environment`). Its settings determine how its other decisions are
+    made; its agents do not learn.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
     decision
         The name of the decision.
     method
-        The name of the method that the environment is for: the default where the experiment names no method.
+        The name of the method that the environment is for. An experiment without a method uses it.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
     >>> observation, reward, over, *_ = environment.step(environment.action_space.sample())  # doctest: +SKIP
     """
 
-    question: Question  # the one that waits for an action
+    question: Question  # the question that waits for an action
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
         asked = _method(made, method)
         changes: dict[str, Any] = {"method": asked.environment()}
         changes["evaluation"] = Evaluation(every=0, final=False)
-        # the same clients and data whatever the seed of an episode
+        # clients and data do not depend on the seed of an episode
         changes["data"] = made.data.model_copy(update={"seed": made.partition_seed})
         changes["engine"] = made.engine.model_copy(update={"kind": "inline"})
         self.settings = made.model_copy(update=changes)
@@ -85,19 +85,19 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
         waiting = self._session is not None and self._session.question is not None
         if seed is not None or self.declared.whole_federation or not waiting:
             self._start(int(self.np_random.integers(2**31)) if seed is None else seed)
-        return self._look()
+        return self._observe()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         if self._session is None or self._session.question is None:
             raise gymnasium.error.ResetNeeded("call reset before step, and after the end of an episode")
         rewards = self._session.answer(self.chosen(self._session.question, action))
         over = self._session.question is None
-        observation, information = self._look()
+        observation, information = self._observe()
         return observation, sum(rewards), over or not self.declared.whole_federation, False, information
 
     def close(self) -> None:
         if self._session is not None:
-            self._session.leave()
+            self._session.close()
         self._session = None
         self._resources.close()
 
@@ -107,7 +107,7 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
         return rows
 
     def chosen(self, question: Question, action: Any) -> Tensor:
-        """The method's action for an action of this environment."""
+        """Turn an action of this environment into an action of the method."""
         given, mask = torch.as_tensor(np.asarray(action), dtype=torch.float32), question.mask
         kinds = list(self.declared.actions.values())
         if _options(self.declared):
@@ -126,24 +126,24 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
 
     def _start(self, seed: int) -> None:
         if self._session is not None:
-            self._session.leave()
+            self._session.close()
         self._session = Session(self.settings.model_copy(update={"seed": seed}), self.decision, self._resources)
 
-    def _look(self) -> tuple[Observation, dict[str, Any]]:
+    def _observe(self) -> tuple[Observation, dict[str, Any]]:
         assert self._session is not None
         if self._session.question is not None:
             self.question = self._session.question
             self._last = self.seen(self.question)
         assert self._last is not None, "the federation asked for no decision"
-        return self._last, {"about": self.question.about}  # after the end: the last one again
+        return self._last, {"about": self.question.about}  # after the end, the last observation is repeated
 
 
 def _method(settings: Experiment, name: str | None) -> AgentMethod:
-    """The method of an experiment, which must be the one of this name if there is a name."""
+    """The method of an experiment. With ``name``, it must be the method of that name."""
     method = settings.method
     if name is not None and not isinstance(method, find(name)):
-        if type(method) is not find("fedavg"):  # what an experiment has when it names none
-            raise UserError(f"this environment is one of {name}, and the experiment's method is {method.name}")
+        if type(method) is not find("fedavg"):  # the default of an experiment that names no method
+            raise UserError(f"this environment is for {name}, but the experiment's method is {method.name}")
         method = find(name)()
     if not isinstance(method, AgentMethod):
         raise UserError(f"{method.name} has no agents whose decisions an environment could ask for")
@@ -151,7 +151,7 @@ def _method(settings: Experiment, name: str | None) -> AgentMethod:
 
 
 def _options(declared: Decision) -> int:
-    """The options of every slot where the decision is categorical alone; otherwise 0."""
+    """The number of options per slot if the decision is a single categorical one; otherwise 0."""
     kind, *others = declared.actions.values()
     return kind.options if isinstance(kind, Categorical) and not others else 0
 

@@ -12,7 +12,7 @@ from fedtailor.runs import Callback, Experiment, Resources, run
 
 
 class Session(Callback):
-    """A federation in a thread of its own, which runs only while somebody waits for its next question."""
+    """A federation in its own thread. It runs only while the caller waits for the next question."""
 
     def __init__(self, settings: Experiment, decision: str, resources: Resources):
         self.question: Question | None = None  # None: the federation is over
@@ -27,14 +27,14 @@ class Session(Callback):
         self._wait()
 
     def answer(self, action: Tensor) -> list[float]:
-        """Continue to the next question; the rewards up to there."""
+        """Answer the question and continue to the next one. Returns the rewards in between."""
         self._rewards = []
         self._answers.put(action)
         self._wait()
         return self._rewards
 
-    def leave(self) -> None:
-        """End the federation at the question that waits."""
+    def close(self) -> None:
+        """End the federation at its open question."""
         if self._thread.is_alive():
             self._answers.put(None)
             self._thread.join()
@@ -61,9 +61,9 @@ class Session(Callback):
                     resources=self._resources,
                     deciders={self._decision: self._ask},
                 )
-        except _Left:
+        except _SessionClosed:
             pass
-        except BaseException as failure:  # raised again where the question is waited for
+        except BaseException as failure:  # raised again in the caller's thread
             self._failure = failure
         self._questions.put(None)
 
@@ -71,9 +71,9 @@ class Session(Callback):
         self._questions.put(question)
         answer = self._answers.get()
         if answer is None:
-            raise _Left
+            raise _SessionClosed
         return answer
 
 
-class _Left(Exception):
-    """The rest of the federation is not wanted."""
+class _SessionClosed(Exception):
+    """The caller closed the session before the federation was over."""

@@ -31,7 +31,7 @@ class Score:
 
 
 def evaluate(network: Network, x: Tensor, y: Tensor, loss: Loss) -> Score:
-    """Count the correct predictions and sum the losses. The network stays as it is.
+    """Count the correct predictions and sum the losses. The network does not change.
 
     Parameters
     ----------

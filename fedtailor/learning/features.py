@@ -1,4 +1,4 @@
-"""The output of a network's body, which head training computes once."""
+"""Features: the output of a network's body. Head training computes them once."""
 
 import torch
 from torch import Tensor, nn
@@ -6,12 +6,12 @@ from torch import Tensor, nn
 from fedtailor.models import Network
 from fedtailor.models.evaluating import evaluating
 
-# Fastest for the CNNs here, and fixed: the size of a chunk is part of an evaluation's exact result.
+# Fastest for the CNNs here. It is fixed because the exact result of an evaluation depends on it.
 CHUNK = 128
 
 
 def features(network: Network, x: Tensor, batch_statistics: bool = False) -> Tensor:
-    """The features of every sample in evaluation mode, without gradients. The network stays as it is.
+    """The features of every sample in evaluation mode, without gradients. The network does not change.
 
     With ``batch_statistics``, layers normalise by the statistics of the samples of a chunk, as in training.
     """
@@ -53,7 +53,7 @@ def cacheable(network: Network) -> bool:
 
 
 def _varies(module: nn.Module) -> bool:
-    """Whether a frozen layer's output depends on a draw, or on the other samples of its batch."""
+    """Whether a frozen layer's output is random, or depends on the other samples of its batch."""
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return not module.track_running_stats
     return isinstance(module, nn.RReLU) or (isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0)

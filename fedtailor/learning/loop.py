@@ -22,14 +22,14 @@ from fedtailor.models import Network
 
 @dataclass(frozen=True)
 class Trace:
-    """What a training did.
+    """The record of a training.
 
     Attributes
     ----------
     steps : int
-        Mini-batches.
+        The number of mini-batches.
     samples : int
-        Samples seen, each as often as it was seen.
+        The number of samples seen, with repetitions.
     loss : float
         The mean loss per sample, before each step.
     """
@@ -64,10 +64,10 @@ def train(
     stream
         The random stream of the order of samples, and of dropout.
     options
-        What differs from the settings in this training.
+        The options that differ from the settings in this training.
     cache
-        Keeps the features of a frozen body for the next training under the same body. Without one they are computed
-        once per training.
+        Keeps the features of a frozen body for the next training with the same body. Without a cache they are
+        computed once per training.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def train(
     )
     total = torch.zeros((), device=x.device)
     taken = seen = 0
-    passes: list[float] = []  # the mean loss of each
+    passes: list[float] = []  # mean loss of each pass
     with torch.random.fork_rng(devices=[]):
         # dropout draws from torch's global generator
         torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
@@ -131,10 +131,10 @@ class _Loss:
 def _batches(
     x: Tensor, y: Tensor, size: int, epochs: int, steps: int | None, stream: torch.Generator, joined: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Mini-batches of ``epochs`` shuffled passes, or exactly ``steps`` of them; the last of a pass may be small."""
+    """Mini-batches of ``epochs`` shuffled passes, or exactly ``steps`` of them. A pass may end with a small one."""
     starts = list(range(0, len(x), size))
     if joined and len(starts) > 1 and len(x) - starts[-1] == 1:
-        starts.pop()  # batch statistics of a single sample do not exist: it joins the batch before
+        starts.pop()  # a single sample has no batch statistics: it joins the batch before
     left = steps if steps is not None else epochs * len(starts)
     rows = _rows_first(x)
     while left > 0:
@@ -157,7 +157,7 @@ def _channels_second(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def _set_modes(network: Network, trained: frozenset[str], alone: bool) -> None:
-    """Training mode; what is frozen, and normalisation over a single sample, stays in evaluation mode."""
+    """Set training mode; frozen layers and normalisation over a single sample stay in evaluation mode."""
     network.module.train()
     for layer, tensors in network.layers.items():
         frozen = not any(name in trained for name in tensors)

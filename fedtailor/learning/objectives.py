@@ -1,4 +1,4 @@
-"""What a model is trained for, and how a prediction is judged."""
+"""Losses and correctness of predictions."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ def losses(kind: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def mean_loss(kind: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean loss of a batch, to be differentiated."""
+    """The mean loss of a batch, differentiable."""
     if kind == "cross-entropy":
         return F.cross_entropy(outputs, targets)
     return losses(kind, outputs, targets).mean()

@@ -1,7 +1,7 @@
-"""Steps of the local optimisers.
+"""The local optimisers.
 
-By hand because the first step of a ``torch.optim`` optimiser imports torch's compiler, which costs every
-worker seconds and about 70 MB; the mathematics is the same and tested against it.
+They replace those of ``torch.optim``, whose first step imports torch's compiler: that costs every worker seconds and
+about 70 MB. Tests compare both.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Optimiser(Protocol):
 
 
 def optimiser(settings: TrainingSettings, parameters: Sequence[Tensor], lr: float) -> Optimiser:
-    """A fresh optimiser over these parameters."""
+    """A new optimiser of these parameters."""
     if settings.optimiser == "adam":
         return Adam(parameters, lr, settings.weight_decay)
     return SGD(parameters, lr, settings.momentum, settings.weight_decay)
@@ -27,9 +27,9 @@ def optimiser(settings: TrainingSettings, parameters: Sequence[Tensor], lr: floa
 def reach(settings: TrainingSettings, steps: int, pull: float = 0.0) -> float:
     """How far ``steps`` steps of SGD move along a constant gradient, in learning rates.
 
-    It is the sum of the factors with which the gradients of the steps enter the whole move: the number of steps
-    for plain SGD, more with momentum, less with a pull towards the start (learning rate times strength).
-    Adam's moves are not sums of gradients; its steps are counted.
+    It is the sum of the factors of the gradients in the whole move: the number of steps for plain SGD, more with
+    momentum, less with a pull towards the start (learning rate times strength). Adam's moves are not sums of
+    gradients; for Adam it is the number of steps.
     """
     momentum = settings.momentum if settings.optimiser == "sgd" else 0.0
     place = velocity = 0.0
@@ -49,7 +49,7 @@ class SGD:
 
     def step(self, gradients: list[Tensor]) -> None:
         if self.weight_decay:
-            # not in place: autograd may give two parameters one gradient
+            # not in place: autograd may return one gradient for two parameters
             gradients = list(torch._foreach_add(gradients, self.parameters, alpha=self.weight_decay))
         if self.momentum:
             if self.velocity is None:

@@ -1,4 +1,4 @@
-"""How one training differs from the run's settings."""
+"""Options of one training that differ from the run's settings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -22,13 +22,13 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """The options of one training, for `train` and for ``client.train``, which takes the fields as its keywords.
+    """The options of one training, for `train` and for ``client.train``, which takes the fields as keywords.
 
     Parameters
     ----------
     part
-        What is trained: body, head, adapter, all, or a set of tensor names. The rest stays exactly as it is, running
-        statistics included.
+        The part to train: body, head, adapter, all, or a set of tensor names. The rest stays exactly as it is,
+        including running statistics.
     epochs
         Passes over the data; the run's setting by default.
     steps
@@ -45,9 +45,9 @@ class TrainOptions:
     objective
         ``objective(network, inputs, targets)`` replaces the run's loss.
     step
-        What is done with a mini-batch. It returns the loss to report.
+        The function that trains on a mini-batch and returns the loss to report.
     until
-        Stops the training when it is true. It is called after every pass with the mean loss of each pass so far.
+        Called after every pass with the mean loss of each pass so far. The training stops when it returns true.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class TrainOptions:
         return self.part if isinstance(self.part, frozenset) else network.part(self.part)
 
     def duration(self, settings: TrainingSettings) -> tuple[int, int | None]:
-        """The number of epochs, and that of steps where it counts instead."""
+        """The number of epochs, and the number of steps if it replaces epochs."""
         steps = self.steps if self.steps is not None else (settings.steps if self.epochs is None else None)
         return settings.epochs if self.epochs is None else self.epochs, steps
 

@@ -1,4 +1,4 @@
-"""How a client trains."""
+"""Settings of local training."""
 
 import math
 from typing import Annotated, Literal
@@ -17,7 +17,7 @@ class Constant(BaseModel):
 
 
 class Exponential(BaseModel):
-    """The learning rate is multiplied by ``gamma`` after every round (the clock is the global round)."""
+    """The learning rate is multiplied by ``gamma`` after every global round."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Literal["exponential"]
@@ -42,13 +42,13 @@ class Step(BaseModel):
 class Cosine(BaseModel):
     """The learning rate falls along half a cosine towards ``floor`` of its start.
 
-    As in torch, the floor itself would be reached one round after the last: a last round and a final pass
-    at a rate of zero would train nothing.
+    As in torch, it would reach the floor one round after the last: at a learning rate of zero, the last round and the
+    final pass would train nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Literal["cosine"]
-    floor: float = Field(0.0, ge=0, le=1, description="share of the first learning rate it falls towards")
+    floor: float = Field(0.0, ge=0, le=1, description="lower limit of the learning rate, as a share of the first")
 
     def factor(self, round: int, rounds: int) -> float:
         rounds = max(1, rounds)
@@ -67,16 +67,16 @@ class TrainingSettings(BaseModel):
     epochs: int = Field(5, ge=0, le=10_000, description="passes over the client's data per round")
     steps: int | None = Field(None, ge=0, le=1_000_000, description="mini-batches per round, instead of epochs")
     batch_size: int = Field(10, ge=1, le=1_000_000, description="samples per mini-batch")
-    optimiser: Literal["sgd", "adam"] = Field("sgd", description="starts afresh in every round")
+    optimiser: Literal["sgd", "adam"] = Field("sgd", description="its state is reset in every round")
     lr: float = Field(0.05, gt=0, le=100, description="learning rate")
-    momentum: float = Field(0.0, ge=0, lt=1, description="of SGD")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of SGD")
     weight_decay: float = Field(0.0, ge=0, le=10, description="L2 penalty, added to the gradient")
-    schedule: Schedule = Field(Constant(), description="learning rate by round")
+    schedule: Schedule = Field(Constant(), description="schedule of the learning rate over the rounds")
     clip: float | None = Field(None, gt=0, description="largest norm of the gradient; none by default")
     loss: Literal["cross-entropy", "squared-error"] = Field(
         "cross-entropy", description="squared-error is half the squared distance, for regression"
     )
 
     def lr_in(self, round: int, rounds: int) -> float:
-        """The learning rate of a round; that of the first before it, that of the last in the final pass."""
+        """The learning rate of a round. Before round 1 it is that of the first, in the final pass that of the last."""
         return self.lr * self.schedule.factor(max(1, min(round, rounds)), rounds)

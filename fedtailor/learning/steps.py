@@ -1,4 +1,4 @@
-"""A mini-batch in the hands of a step: its gradient, and the optimiser."""
+"""Training steps: a mini-batch, its gradient, and the optimiser."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,13 +39,13 @@ class Batch:
         return self._training.parameters
 
     def gradient(self, at: Mapping[str, Tensor] | None = None) -> tuple[Tensor, list[Tensor]]:
-        """The loss and its gradient, with the pull, the correction and the clipping.
+        """The loss and its gradient, including pull, correction and clipping.
 
         Parameters
         ----------
         at
-            Tensors that replace the network's of the same name for this gradient. Running statistics among them are
-            updated in place of the network's. By default the present weights.
+            Tensors that replace those of the network with the same names for this gradient. Running statistics among
+            them are updated instead of the network's. By default the present weights.
         """
         with _exchanged(self._training.tensors, at or {}):
             return self._training.gradient(self.inputs, self.targets)
@@ -64,7 +64,7 @@ class Batch:
         self._training.optimiser.step(gradients)
 
     def split(self, parts: int) -> "list[Batch]":
-        """Cut the samples into ``parts`` batches. If there are too few samples, each part holds all of them."""
+        """Split the samples into ``parts`` batches. If there are too few samples, each part holds all of them."""
         if len(self.targets) < parts * self._training.fewest:
             return [self] * parts
         inputs, targets = torch.tensor_split(self.inputs, parts), torch.tensor_split(self.targets, parts)
@@ -85,11 +85,11 @@ def descend(batch: Batch) -> Tensor:
 class Training:
     """What the mini-batches of one training share."""
 
-    parameters: dict[str, nn.Parameter]  # those that are trained
+    parameters: dict[str, nn.Parameter]  # trained parameters
     tensors: Mapping[str, Tensor]  # all parameters and buffers of the network
     loss_of: Callable[[Tensor, Tensor], Tensor]  # (inputs, targets) -> mean loss
     optimiser: Optimiser
-    fewest: int  # samples in a batch: statistics of a single sample do not exist
+    fewest: int  # smallest batch: a single sample has no batch statistics
     clip: float | None
     pull: float
     anchors: list[Tensor] | None  # of the pull, along the parameters
@@ -98,7 +98,7 @@ class Training:
     def gradient(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
         loss = self.loss_of(inputs, targets)
         values = list(self.parameters.values())
-        # never changed in place: autograd may give two parameters one gradient
+        # not in place: autograd may return one gradient for two parameters
         gradients = list(torch.autograd.grad(loss, values, materialize_grads=True))
         if self.anchors is not None:
             gaps = torch._foreach_sub([value.detach() for value in values], self.anchors)
@@ -111,7 +111,7 @@ class Training:
 
 
 def along(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor] | None) -> list[Tensor] | None:
-    """The values in the order, and on the device, of the parameters."""
+    """The values in the order of the parameters, on their device."""
     if values is None:
         return None
     return [values[name].to(parameter.device) for name, parameter in parameters.items()]
@@ -119,7 +119,7 @@ def along(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor] | None)
 
 @contextmanager
 def _exchanged(tensors: Mapping[str, Tensor], at: Mapping[str, Tensor]) -> Iterator[None]:
-    """Exchange the contents of the tensors for those of ``at``, and back at the end."""
+    """Swap the contents of the tensors with those of ``at``, and swap them back at the end."""
     pairs = [(tensors[name], value) for name, value in at.items()]
     _exchange(pairs)
     try:

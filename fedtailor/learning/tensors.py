@@ -9,7 +9,7 @@ from fedtailor.models import Inputs
 
 
 def inputs_of(samples: Samples) -> Inputs:
-    """What a network for these samples must accept and give."""
+    """The inputs and outputs of a network for these samples."""
     shape = samples.x.shape[1:]
     if samples.x.dtype == np.uint8:
         shape = (shape[2], shape[0], shape[1])

@@ -1,4 +1,4 @@
-"""One file per method; a file added here is found by itself."""
+"""The methods, one file each. A file in this folder is found automatically."""
 
 import importlib
 import inspect
@@ -105,7 +105,7 @@ def find(name: str) -> type[Method]:
 
 
 def spec(method: Method | type[Method]) -> str:
-    """The name by which another process finds this method."""
+    """The name under which another process finds this method."""
     kind = method if isinstance(method, type) else type(method)
     if catalogue().get(kind.name) is kind:
         return kind.name

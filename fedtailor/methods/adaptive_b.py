@@ -7,7 +7,7 @@ from fedtailor.methods.bwa import BWA
 
 
 class AdaptiveB(BWA):
-    """BWA that adjusts the batch size alone (Zhang et al., 2021, as compared by Bang et al., 2024).
+    """BWA that adjusts only the batch size (Zhang et al., 2021, as compared by Bang et al., 2024).
 
     Exchanged, client and reward: those of BWA.
     Server: action a^t = b^t; w_0^{t+1} = sum_k n_k / n w_k^{t+1}.
@@ -15,7 +15,7 @@ class AdaptiveB(BWA):
 
     name: ClassVar = "adaptive-b"
 
-    controls: Literal["batch"] = Field("batch", description="what is decided; the weights are by data size")
+    controls: Literal["batch"] = Field("batch", description="what the agent decides; weights are by data size")
 
 
 AdaptiveB.card = Card(

@@ -1,4 +1,4 @@
-"""What BWA, its two halves and BO-BWA have in common: a round in which batch size and weights are decided."""
+"""The common base of BWA, Adaptive-B, Adaptive-AW and BO-BWA: rounds with chosen batch size and weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,13 +40,15 @@ FEATURES = (
     Feature("accuracy of the server"),
     Feature("divergence of the server", scale="log1p"),
 )
-SPREAD = 0.1  # of the weights' logits, and their step: more of it harms the model and hides what the batch size does
-BOUND = 2.0  # of the logits of an environment's numbers: two weights differ by e^4 at most
+SPREAD = (
+    0.1  # deviation and unit of the weights' logits: larger ones harm the model and hide the effect of the batch size
+)
+BOUND = 2.0  # bound of an environment's logits: two weights differ by a factor of e^4 at most
 
 
 @dataclass
 class Progress(State):
-    """What the server knows of this episode."""
+    """What the server knows about this episode."""
 
     scores: list[float] | None = None  # loss, accuracy and divergence of the global model
     best: float = 0.0  # its highest accuracy
@@ -54,20 +56,20 @@ class Progress(State):
 
 
 class Adjusted(AgentMethod):
-    """FedAvg whose batch size and aggregation weights are decided anew in every round; subclasses say by whom.
+    """FedAvg with a new batch size and new aggregation weights in every round; subclasses choose what decides.
 
-    The numbers in comments are those of the lines of BWA's Algorithm 1.
+    Numbers in comments are line numbers of BWA's Algorithm 1.
     """
 
     needs_validation: ClassVar = True
 
     controls: Literal["both", "batch", "weights"] = Field(
-        "both", description="what is decided; the other is FedAvg's: weights by data size, the run's batch size"
+        "both", description="what the agent decides; the other is FedAvg's: weights by data size, the run's batch size"
     )
-    smallest: int = Field(1, ge=1, description="smallest batch size that may be chosen")
-    largest: int = Field(64, ge=1, le=1_000_000, description="largest batch size that may be chosen")
+    smallest: int = Field(1, ge=1, description="smallest batch size")
+    largest: int = Field(64, ge=1, le=1_000_000, description="largest batch size")
     threshold: float = Field(
-        0.0, ge=0, le=1, description="a client whose weight is below it uploads no model; 0: every client does"
+        0.0, ge=0, le=1, description="a client with a smaller weight uploads no model; 0: all clients upload"
     )
     alpha: float = Field(64.0, gt=1, description="base of the objective: the sum of alpha^accuracy over rounds (eq. 7)")
     agents: AgentTables
@@ -116,18 +118,18 @@ class Adjusted(AgentMethod):
         present = [k for k in cohort if _is_fresh(server, k)]
         if not present:
             return {}
-        # the final pass prepares more clients than a round has
+        # the final pass prepares more clients than a round can have
         s_t = {k: _features(server, k) for k in present[: server.largest_cohort]}
         decision = yield Decide(ADJUSTMENT, s_t)  # 7
         batch, weights = self._adjusted(server, decision)
-        told = {} if batch is None else {"batch": batch}
-        with_model = Payload({"model": server.weights}, config=told)  # 9
-        scores_only = Payload({"model": server.weights}, config={**told, "upload": False})
+        config = {} if batch is None else {"batch": batch}
+        with_model = Payload({"model": server.weights}, config=config)  # 9
+        scores_only = Payload({"model": server.weights}, config={**config, "upload": False})
         left_out = self._left_out(weights)
         return {k: scores_only if k in left_out else with_model for k in present}
 
     def finish(self, server: Server, replies: Replies) -> Steps:
-        """Aggregate, score the new model, reward the decision; the value is the reward, None without scores."""
+        """Aggregate, score the new model and reward the decision. Returns the reward, None without scores."""
         decision, before = server.decisions[ADJUSTMENT, None], server.weights
         batch, weights = self._adjusted(server, decision)
         progress: Progress = server.state["progress"]
@@ -135,7 +137,7 @@ class Adjusted(AgentMethod):
         models = {k: reply for k, reply in replies.items() if "model" in reply.groups}
         if sum(weights[k] for k in models) > 0:
             server.weights = server.average(models, weights=weights)  # 11, eq. 4; the weights are divided by their sum
-        # Asked now and not with the next download, which would be free: a decision is stored with its reward, and the
+        # Ask now instead of with the next download, which would be free: a decision is stored with its reward, and the
         # next state needs the new model's scores before anything is sent.
         judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
         _, accuracy_before, _ = _pooled(server.memory.peek(k) for k in judged)
@@ -156,7 +158,7 @@ class Adjusted(AgentMethod):
     def _ask_for_scores(self, server: Server, cohort: Sequence[int]) -> Steps:
         """Ask clients without scores of the round before (round 1, newcomers, drop-outs) to score the present model.
 
-        That is the first state: divergence 0. A client that does not answer has no slot and gets no model.
+        This gives the first state, with divergence 0. A client that does not answer has no slot and gets no model.
         """
         asked = [k for k in cohort if not _is_fresh(server, k)]
         if not asked:
@@ -178,7 +180,7 @@ class Adjusted(AgentMethod):
         return batch, by_size if self.controls == "batch" else decision["weights"]
 
     def _left_out(self, weights: Mapping[int, float]) -> set[int]:
-        """The clients below the threshold; never all: the heaviest client uploads."""
+        """The clients below the threshold, but never all: the client with the largest weight uploads."""
         least = self.threshold * sum(weights.values())
         return {k for k, weight in weights.items() if weight < least} - {max(weights, key=weights.__getitem__)}
 
@@ -190,7 +192,7 @@ class Adjusted(AgentMethod):
         return self._objective(after)
 
     def _deciders(self) -> Mapping[str, Decider | None]:
-        """What can decide in an agent's place."""
+        """The deciders that can replace the agent."""
         return {}
 
     # On a client
@@ -209,7 +211,7 @@ class Adjusted(AgentMethod):
         return Payload(model, {"loss": score.loss / samples, "accuracy": score.correct / samples, "divergence": moved})
 
     def judge(self, client: Client, payload: Payload) -> Payload:
-        """How the global model does on the client's validation data: sums, to be pooled."""
+        """Score the global model on the client's validation data: sums, which the server pools."""
         client.load(payload["model"])
         score = client.evaluate("val")
         return Payload(numbers={"summed": score.loss, "correct": score.correct, "samples": score.samples})
@@ -224,12 +226,12 @@ class Adjusted(AgentMethod):
 
 
 def _is_fresh(server: Server, client: int) -> bool:
-    """Whether a client's scores are of the round before this one."""
+    """Whether a client's scores come from the round before this one."""
     return bool(server.memory.peek(client).get("round") == server.round - 1)
 
 
 def _features(server: Server, client: int) -> list[float]:
-    """The numbers of a client, then those of the server."""
+    """The features of a client, then those of the server."""
     row, progress = server.memory.peek(client), server.state["progress"]
     return [row["loss"], row["accuracy"], row["divergence"], *progress.scores]
 

@@ -1,4 +1,4 @@
-"""How the work of a round is divided among clients, so that the waiting time is short."""
+"""Divides the work of a round among clients so that they wait little for each other."""
 
 from collections.abc import Sequence
 from math import ceil, floor
@@ -7,10 +7,10 @@ NEARLY = 1e-9  # relative: times that differ by less are equal
 
 
 def divide(shares: Sequence[float], total: int) -> list[int]:
-    """Whole numbers that sum to ``total``, at least 1 each, the rest in proportion to the shares.
+    """Divide ``total`` into integers, at least 1 each, the rest in proportion to the shares.
 
-    Each share's part of the rest is rounded down, and what is left goes one by one to the largest remainders, the
-    first of equal ones. Shares need not sum to one; if all are 0, they count as equal.
+    Each share's part of the rest is rounded down; the remaining units go one by one to the largest remainders, the
+    first of equals. Shares need not sum to one; if all are 0, they count as equal.
     """
     rest = total - len(shares)
     if rest < 0:
@@ -25,11 +25,11 @@ def divide(shares: Sequence[float], total: int) -> list[int]:
 
 
 def best_sizes(times: Sequence[float], ratios: Sequence[float]) -> list[int]:
-    """The size of each client for which the slowest takes the least multiple of the fastest's time.
+    """Choose a size for each client such that the ratio of the slowest to the fastest time is smallest.
 
     A client's time with a size is its own time multiplied by the size's ratio. The search is exact: for every
-    possible shortest time, each client takes the smallest size that is not faster. Of equally good choices it takes
-    the one with the largest models.
+    possible shortest time, each client takes the smallest size that is not faster. Among equally good choices it
+    takes the one with the largest models.
     """
     order = sorted(range(len(ratios)), key=ratios.__getitem__)
     best, found = float("inf"), [order[-1]] * len(times)
@@ -45,12 +45,12 @@ def best_sizes(times: Sequence[float], ratios: Sequence[float]) -> list[int]:
 
 
 def best_epochs(times: Sequence[float], total: int) -> list[int]:
-    """Epochs, at least 1 each and ``total`` in all, for which the slowest client waits least for the fastest.
+    """Divide ``total`` epochs, at least 1 each, such that slowest and fastest client finish as close as possible.
 
-    ``times`` are those of an epoch. The search is exact: for every moment at which the first may be done, the earliest
-    at which all others can be.
+    ``times`` are seconds per epoch. The search is exact: for every possible time of the first client to finish, it
+    finds the earliest time at which all others can finish.
     """
-    ideal = total / sum(1 / time for time in times)  # when all were done if epochs could be cut
+    ideal = total / sum(1 / time for time in times)  # the common end if epochs were divisible
     latest = 2 * max(ideal, *times)
     ends = sorted({n * time for time in times for n in range(1, floor(latest / time) + 1)})
     best, window = float("inf"), (ends[0], ends[-1])
@@ -73,9 +73,9 @@ def best_epochs(times: Sequence[float], total: int) -> list[int]:
 
 
 def even_shares(times: Sequence[float], total: int) -> list[float]:
-    """The shares of the rest (see `divide`) with which all clients would take equally long, if epochs could be cut.
+    """The shares of the rest (see `divide`) with which all clients would take equally long if epochs were divisible.
 
-    A client that would need less than one epoch has a very small share, and the others wait for it.
+    A client that would need less than one epoch gets a very small share, and the others wait for it.
     """
     slow: set[int] = set()
     while True:
@@ -90,7 +90,7 @@ def even_shares(times: Sequence[float], total: int) -> list[float]:
 
 
 def positive(seconds: float) -> float:
-    """A client without data takes no time; a ratio needs some."""
+    """Replace times of 0, of clients without data: a ratio needs positive times."""
     return max(seconds, 1e-12)
 
 

@@ -11,21 +11,21 @@ from fedtailor.weights import Weights, mean, select
 
 
 class APFL(Method):
-    """FedAvg, and beside it a local model; each client mixes the two (Deng et al., 2020).
+    """FedAvg plus a local model; each client mixes the two (Deng et al., 2020).
 
     Exchanged: the whole model, down and up.
     Client: with vbar = alpha v + (1 - alpha) w_i, every mini-batch moves w_i by its gradient g(w_i) as in FedAvg,
-    the local v by alpha g(vbar) (Alg. 1), and alpha by -eta <v - w_i, g(vbar)>, kept in [0, 1].
+    the local v by alpha g(vbar) (Alg. 1), and alpha by -eta <v - w_i, g(vbar)>, clipped to [0, 1].
     Server: the mean of the w_i, weighted by data size.
-    Personal model: vbar, a mix of parameters and not of outputs; what a client receives is scored as w.
+    Personal model: vbar, a mix of parameters, not of outputs; the received model is w.
     """
 
     name: ClassVar = "apfl"
 
     # Deviation: 1 is pFedRLLA's; the paper compares several.
-    alpha_0: float = Field(1.0, ge=0, le=1, description="first share of the local model in the mix")
+    alpha_0: float = Field(1.0, ge=0, le=1, description="initial share of the local model in the mix")
     alpha_updates: Literal["step", "round", "never"] = Field(
-        "step", description="when alpha is moved: by every mini-batch, by the first of a round, or never"
+        "step", description="when alpha is updated: in every mini-batch, in the first one of a round, or never"
     )
 
     def inert(self) -> str | None:
@@ -41,7 +41,7 @@ class APFL(Method):
         client.state["alpha"] = self.alpha_0
 
     def fit(self, client: Client) -> None:
-        both = _Both(client, self.alpha_updates)
+        both = _JointTraining(client, self.alpha_updates)
         client.train(step=both.step)
         w_i = client.weights()
         client.load({**client.state["v"], **both.statistics})
@@ -55,15 +55,15 @@ class APFL(Method):
         client.load(select(v, client.network.statistics))
 
 
-class _Both:
-    """The training of w_i, which is in the network, and beside it that of v and alpha."""
+class _JointTraining:
+    """Trains w_i, which is in the network, together with v and alpha."""
 
     def __init__(self, client: Client, updates: str):
         self.client, self.updates = client, updates
         self.alpha: float = client.state["alpha"]
         self.local: Weights = {}  # v
         mixed = mean([client.state["v"], client.received], [self.alpha, 1 - self.alpha])
-        # Deviation: vbar has running statistics of its own, which the paper does not treat.
+        # Deviation: vbar has its own running statistics, which the paper does not treat.
         self.statistics = select(mixed, client.network.statistics)
 
     def step(self, batch: Batch) -> Tensor:
@@ -92,7 +92,7 @@ APFL.card = Card(
     year=2020,
     exchanged="the model down, the model up",
     client_state="its local model v_i and its share alpha_i",
-    cost="twice that of FedAvg",
+    cost="twice FedAvg",
     limits=(
         "alpha_updates = never and alpha_0 = 1: Local-only",
         "alpha_updates = never and alpha_0 = 0: FedAvg",
@@ -100,7 +100,7 @@ APFL.card = Card(
     deviations=(
         "the mean is weighted by data size, as in the other methods; the paper's is plain",
         "alpha_0 = 1 as in pFedRLLA's comparison; the paper compares several",
-        "momentum, where the run has it, is kept for w_i and v_i apart; the paper has plain SGD",
-        "the running statistics of vbar begin a round as the same mix and are its own from there on",
+        "with momentum, w_i and v_i have separate momenta; the paper has plain SGD",
+        "the running statistics of vbar start a round as the same mix and are then updated separately",
     ),
 )

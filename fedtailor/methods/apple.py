@@ -20,25 +20,27 @@ class APPLE(Method):
     """Every client learns how much it benefits from the core models of the others (Luo and Wu, 2022).
 
     Exchanged: the core models w_j of other clients down, the client's core model w_i up.
-    Client: its personal model is sum_j p_ij w_j. With g the gradient of the loss there, every step moves its core
-    model along p_ii g and its relation vector along <g, w_j> + lambda(t) mu (p_ij - p0_j), where p0_j = n_j / n;
-    lambda falls from 1 to 0 in the first L of the rounds. The relation vector never leaves the client.
+    Client: its personal model is sum_j p_ij w_j. With g the gradient of the loss at that model, every step moves its
+    core model along p_ii g and its relation vector along <g, w_j> + lambda(t) mu (p_ij - p0_j), where p0_j = n_j / n;
+    lambda falls from 1 to 0 during the share L of the rounds. The relation vector never leaves the client.
     Server: keeps the core models.
     """
 
     name: ClassVar = "apple"
 
     mu: float = Field(0.1, ge=0, le=1000, description="strength of the pull of p_i to the data shares p0")
-    L: float = Field(0.2, gt=0, le=1, description="share of the rounds after which that pull is gone")
+    L: float = Field(0.2, gt=0, le=1, description="share of the rounds after which the pull is 0")
     schedule: Literal["cosine", "linear"] = Field("cosine", description="how lambda(t) falls from 1 to 0")
     relation_lr: float = Field(1e-3, ge=0, le=100, description="learning rate of the relation vector")
-    M: int | None = Field(None, ge=0, description="core models a client downloads in a round; all by default")
+    M: int | None = Field(
+        None, ge=0, description="number of core models that a client downloads per round; default: all"
+    )
 
     def inert(self) -> str | None:
         return "relation_lr = 0: the relation vectors stay at the data shares" if self.relation_lr == 0 else None
 
     def arithmetic(self, steps: int, clients: int) -> float:
-        return (2.0 * clients + 1) * steps  # inner products and the mixture in every step, and p_ii g
+        return (2.0 * clients + 1) * steps  # per step: inner products, the mixture, and p_ii g
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
         chosen = {i: self._peers(server, i) for i in cohort}
@@ -97,7 +99,7 @@ class APPLE(Method):
         return {}
 
     def _peers(self, server: Server, i: int) -> list[int]:
-        """Whose core models the client downloads."""
+        """The peers whose core models the client downloads."""
         others = [j for j in server.memory if j != i]
         if self.M is None:
             return others
@@ -117,21 +119,20 @@ class APPLE(Method):
 
 @dataclass
 class Relations(State):
-    """What a client knows of the others; empty before its first round."""
+    """What a client knows about its peers; empty before its first round."""
 
     core: Weights = field(default_factory=dict)  # w_i
     relation: Tensor | None = None  # p_i  (clients,)
     peers: dict[int, Weights] = field(default_factory=dict)  # the core models it has downloaded
-    # of the present task: `upload` takes both out again
+    # Only during a task: `upload` removes both.
     downloaded: list[int] = field(default_factory=list)
     mixture: "_Mixture | None" = None
 
 
 class _Mixture:
-    """The personal model sum_j p_j w_j, and the steps of p and the own core model.
+    """The personal model sum_j p_j w_j, and the training steps of p and of the own core model.
 
-    All models are rows of one matrix, so that mixing them and the inner products with all of them are one product
-    of a matrix and a vector each.
+    All models are rows of one matrix, so the mixture and the inner products are one matrix-vector product each.
     """
 
     def __init__(self, client: Client, known: Relations, initial: Weights, shares: Tensor):
@@ -145,11 +146,11 @@ class _Mixture:
         peers = sorted(known.peers)
         models = [known.core, *(known.peers[j] for j in peers)]
         if len(models) < len(self.relation):
-            # Deviation: whose core model is not known yet has the initial one, the last row.
+            # Deviation: a client whose core model is unknown has the initial one, the last row.
             models.append(initial)
         size = sum(p.numel() for p in trained.values())
         self.models = torch.empty(len(models), size, device=device)  # (models, parameters)
-        self.rows = torch.full((len(self.relation),), len(models) - 1, device=device)  # of a client  (clients,)
+        self.rows = torch.full((len(self.relation),), len(models) - 1, device=device)  # row of each client  (clients,)
         self.rows[[self.own, *peers]] = torch.arange(1 + len(peers), device=device)
         for row, model in zip(self.models, models, strict=True):
             for name, piece in _pieces(row, trained).items():
@@ -162,7 +163,7 @@ class _Mixture:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """The network's parameters are the first row of the matrix meanwhile: a step need not copy them there."""
+        """Meanwhile the network's parameters are the first row of the matrix, so that steps need not copy them."""
         before = {name: parameter.data for name, parameter in self._parameters.items()}
         for name, parameter in self._parameters.items():
             parameter.data = self._core[name].copy_(parameter.data)
@@ -173,7 +174,7 @@ class _Mixture:
                 parameter.data = before[name]
 
     def step(self, batch: Batch, lr: float, pull: float) -> Tensor:
-        """Move the core model, which is in the network, by the run's optimiser and p by its own rate."""
+        """Move the core model, which is in the network, with the run's optimiser, and p with its own learning rate."""
         loss, gradients = batch.gradient(at=self.personal)
         torch._foreach_copy_(self._slopes, gradients)
         by_relation = (self.models @ self._slope)[self.rows]  # <g, w_j>  (clients,)
@@ -189,7 +190,7 @@ class _Mixture:
 
 
 def _pieces(flat: Tensor, like: Weights) -> Weights:
-    """A vector's entries as tensors of these names and shapes, laid out in memory as those are."""
+    """Cut a vector into tensors with the names, shapes and memory layout of ``like``."""
     parts = torch.split(flat, [tensor.numel() for tensor in like.values()])
     return {
         name: part.as_strided(tensor.shape, tensor.stride(), part.storage_offset())
@@ -201,15 +202,15 @@ APPLE.card = Card(
     paper="Luo and Wu, Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI",
     year=2022,
     exchanged="the core models of all other clients, or of M of them, down; one core model up",
-    client_state="its core model and relation vector; with M also the core models it has downloaded, in the end "
+    client_state="its core model and relation vector; with M also the core models it has downloaded, eventually "
     "those of all clients",
-    server_state="every client's core model, stored by row; in memory those that are sent, in the end all",
-    cost="that of FedAvg and in every step |clients| additions and inner products of whole models",
-    limits=("p_i on itself and relation_lr = 0: Local-only", "relation_lr = 0: mixed by data size for ever"),
+    server_state="every client's core model, stored by row; in memory those that are sent, eventually all",
+    cost="as FedAvg, plus in every step |clients| additions and inner products of whole models",
+    limits=("p_i on itself and relation_lr = 0: Local-only", "relation_lr = 0: models are always mixed by data size"),
     deviations=(
         "a client that has never trained has the initial model as its core model",
         "running statistics are the client's own: a mixture with negative p would not be a variance",
-        "with M the core models downloaded longest ago are downloaded next, in random order at first",
+        "with M a client downloads the core models that it downloaded longest ago, at the start in random order",
         "the optimiser's momentum and weight decay act on the core model, p_i follows plain SGD",
     ),
     only_sums=False,

@@ -1,8 +1,8 @@
-"""The contract: a method is frozen settings plus functions over explicit state.
+"""The contract of methods: frozen settings plus functions over explicit state.
 
-What changes lives in ``server.state``, ``server.memory[client]`` and ``client.state`` and nowhere else;
-randomness comes from ``client.stream`` and ``server.stream``. The framework calls the moments below, moves
-payloads, stores state and evaluates; a method never touches test data.
+Mutable state lives only in ``server.state``, ``server.memory[client]`` and ``client.state``. Randomness comes from
+``client.stream`` and ``server.stream``. The framework calls the functions below, moves payloads, stores state and
+evaluates. A method never touches test data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,31 +32,31 @@ from fedtailor.weights import Weights, select
 
 @dataclass(frozen=True)
 class Card:
-    """What a user must know of a method besides its docstring: the fidelity card."""
+    """The fidelity card: what a user must know about a method besides its docstring."""
 
     paper: str  # authors, title, venue
     year: int
-    exchanged: str  # what travels down and up in a round
+    exchanged: str  # what is sent down and up in a round
     client_state: str = "nothing"  # what a client keeps between rounds
     server_state: str = "the global model"
-    cost: str = "that of FedAvg"  # extra computation of a round, in passes over the data
-    limits: tuple[str, ...] = ()  # what it degenerates to, and when
-    deviations: tuple[str, ...] = ()  # from the paper, and why
-    only_sums: bool = True  # fits secure aggregation: the server needs only sums of what clients send
-    shows_peers: bool = False  # clients receive models of other clients
+    cost: str = "as FedAvg"  # extra computation of a round, in passes over the data
+    limits: tuple[str, ...] = ()  # what it degenerates to, and with which settings
+    deviations: tuple[str, ...] = ()  # deviations from the paper, and why
+    only_sums: bool = True  # whether secure aggregation is possible: the server needs only sums of replies
+    shows_peers: bool = False  # whether clients receive models of other clients
 
 
 Payloads = Mapping[int, Payload]
 
 
 def _promises(kind: type, promise: str, moments: set[str]) -> bool:
-    """Whether a class keeps a promise: the nearest class that declares it or overrides a moment decides."""
+    """Whether a class keeps a promise: the nearest class that declares it or overrides one of its functions decides."""
     nearest = next(base for base in kind.__mro__ if {promise, *moments} & vars(base).keys())
     return bool(vars(nearest).get(promise, False))
 
 
 class Method(BaseModel):
-    """Sample-weighted averaging of the shared part. A subclass changes the moments that differ in its method.
+    """Sample-weighted averaging of the shared part. A subclass overrides the functions that its method changes.
 
     The fields of a method are its hyper-parameters, frozen and checked by pydantic. A method holds nothing that
     changes: state lives in ``server.state``, ``server.memory[client]`` and ``client.state``. A card is optional; it
@@ -67,15 +67,15 @@ class Method(BaseModel):
     name : str
         The name in settings, for methods of the catalogue.
     card : Card
-        What a user must know of the method besides its docstring.
+        What a user must know about the method besides its docstring.
     shares : Part
-        The part of the model that travels; the rest is private.
+        The part of the model that is exchanged; the rest is private.
     needs_validation : bool
         Whether clients need validation data.
     counts_epochs : bool
-        Whether the method decides on numbers of epochs, so that ``training.steps`` means nothing.
+        Whether the method chooses numbers of epochs; it then ignores ``training.steps``.
     uses_clock : bool
-        Whether the method decides by the time that tasks take. Without devices, all devices are equal.
+        Whether the method's decisions depend on the time of tasks. Without devices, all devices are equal.
 
     Examples
     --------
@@ -91,14 +91,14 @@ class Method(BaseModel):
 
     name: ClassVar[str] = ""
     card: ClassVar[Card] = Card(paper="", year=0, exchanged="the shared part, down and up")
-    shares: ClassVar[Part] = "all"  # what travels; the rest is private and stays on the client
+    shares: ClassVar[Part] = "all"  # the part that is exchanged; the rest is private and stays on the client
     needs_validation: ClassVar[bool] = False
-    uses_clock: ClassVar[bool] = False  # decides by what tasks take; without devices, all of them are taken to be equal
-    counts_epochs: ClassVar[bool] = False  # whether it decides on epochs, so that training.steps means nothing
-    # Two promises that save work in evaluation. A class that overrides one of these moments breaks the promise, unless
-    # it repeats it: `received_from_payload: ClassVar[bool] = True`.
+    uses_clock: ClassVar[bool] = False  # whether decisions depend on the time of tasks
+    counts_epochs: ClassVar[bool] = False  # whether it chooses numbers of epochs and ignores training.steps
+    # Two promises that save work in evaluation. A class that overrides one of the named functions breaks the promise
+    # unless it repeats it: `received_from_payload: ClassVar[bool] = True`.
     received_from_payload: ClassVar[bool] = True  # start_client, receive: load the payload's model and nothing else
-    pure_prepare: ClassVar[bool] = True  # prepare: the payloads depend on server.state only, which stays as it is
+    pure_prepare: ClassVar[bool] = True  # prepare: the payloads depend only on server.state, which is not changed
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -108,46 +108,46 @@ class Method(BaseModel):
     # Settings
 
     def check(self) -> None:
-        """Raise a `UserError` if what the method needs is not on this machine. Called before anything is written."""
+        """Raise a `UserError` if this machine lacks something that the method needs. Called before any write."""
 
     def inert(self) -> str | None:
-        """A sentence if the settings switch the method's own idea off; None if not."""
+        """A sentence if the settings disable the method's own idea; otherwise None."""
         return None
 
     def misfit(self, training: TrainingSettings, network: Network) -> str | None:
-        """A sentence if the run's training settings or network break an assumption of the method; None if not."""
+        """A sentence if the run's training settings or network break an assumption of the method; otherwise None."""
         if self.counts_epochs and training.steps is not None:
             return "training.steps does not count: the method counts in epochs, training.epochs on average"
         return None
 
     def passes(self, epochs: int) -> float:
-        """Forward and backward passes over a client's data in a round; a forward pass alone counts 1/3."""
+        """The number of forward and backward passes over a client's data per round; a forward pass alone counts 1/3."""
         return float(epochs)
 
     def pieces(self) -> int:
-        """The number of parts into which a mini-batch is cut, each with passes of its own."""
+        """The number of parts into which a mini-batch is split, each with its own passes."""
         return 1
 
     def arithmetic(self, steps: int, clients: int) -> float:
-        """Multiply-adds of whole models per client and round, on client and server, beside those of FedAvg.
+        """Additional multiply-adds of whole models per client and round, on client and server, compared with FedAvg.
 
         Parameters
         ----------
         steps
             Mini-batches per round.
         clients
-            Clients of the federation, all of which take part.
+            The number of clients, all of which take part.
         """
         return 0.0
 
     def shared(self, network: Network) -> frozenset[str]:
-        """The names of the tensors that travel."""
+        """The names of the tensors that are exchanged."""
         return network.part(self.shares)
 
     def family(self, model: ModelSettings) -> dict[str, ModelSettings]:
         """The networks that the method trains besides the run's own ``model``, by name.
 
-        ``client.network_of(name)`` and ``server.family[name]`` are such a network; a payload's group and a server's
+        ``client.network_of(name)`` and ``server.family[name]`` return such a network. A payload's group and a server's
         model of that name (see ``models``) hold its tensors.
         """
         return {}
@@ -189,7 +189,7 @@ class Method(BaseModel):
         server
             The server.
         replies
-            The replies of the clients that answered: at least one. ``replies.failed`` has the others.
+            The replies of the clients that answered, at least one. ``replies.failed`` lists the other clients.
 
         Examples
         --------
@@ -199,7 +199,7 @@ class Method(BaseModel):
         return None
 
     def models(self, server: Server) -> dict[str, Weights]:
-        """The complete models that the server holds, by name. By default the global one, if everything is shared.
+        """The complete models that the server holds, by name. By default the global model, if everything is shared.
 
         A model with a name of the ``family`` belongs to that network, all others to the run's own.
         """
@@ -238,7 +238,7 @@ class Method(BaseModel):
         network
             The run's network.
         shared
-            The names of the tensors that travel in this run.
+            The names of the tensors that are exchanged in this run.
 
         Examples
         --------
@@ -251,20 +251,20 @@ class Method(BaseModel):
         return self.reply_schema(network, shared)
 
     def adapt(self, client: Client) -> None:
-        """Adapt the received model to a client that was not in the federation: fine-tune it.
+        """Adapt the received model to a client that was not in the federation. By default fine-tune it.
 
-        It follows ``receive`` and takes the place of ``fit``; ``personal`` comes after it. No run calls it yet.
+        It replaces ``fit``: it is called after ``receive`` and before ``personal``. No run calls it yet.
         """
         client.train()
 
     def personal(self, client: Client) -> None:
-        """Turn the model into the one that this client would deploy. It works on a copy; nothing of it is kept."""
+        """Turn the model into the one that this client would deploy. It works on a copy that is not kept."""
 
 
 class AgentMethod(Method):
     """A method whose agents can be pre-trained."""
 
-    carries: ClassVar[tuple[str, ...]] = ()  # what of server.state an episode hands to the next, beside the agents
+    carries: ClassVar[tuple[str, ...]] = ()  # entries of server.state that the next episode keeps, besides the agents
     rehearses: ClassVar["type[AgentMethod] | None"] = None  # the method whose agents this one pre-trains
 
     policy: Path | None = Field(
@@ -278,20 +278,20 @@ class AgentMethod(Method):
         return f"without a policy, these agents do not learn: {', '.join(idle)}" if idle and not self.policy else None
 
     def rehearsal(self) -> "AgentMethod":
-        """The method as it runs while its agents are pre-trained: they learn, also where they start with a policy."""
+        """The method during pre-training: its agents learn even if they start with a policy."""
         return self.model_copy(update={"agents": self.agents.changed(learn="always")})
 
     def environment(self) -> "AgentMethod":
-        """The method as it runs in a gymnasium environment: as in pre-training, but actions come from outside."""
+        """The method in a gymnasium environment: as in pre-training, but actions come from outside."""
         rehearsal = self.rehearsal()
         return rehearsal.model_copy(update={"agents": rehearsal.agents.changed(learn="never")})
 
     def learned(self, server: Server) -> dict[str, Any]:
-        """What of ``server.state`` belongs to the policy, beside the agents."""
+        """The entries of ``server.state`` that belong to the policy, besides the agents."""
         return {key: server.state[key] for key in self.carries}
 
     def shape(self, server: Server) -> dict[str, int | str]:
-        """What two runs must agree on to share a policy, beside the shapes of the decisions."""
+        """The properties that must be equal in two runs that share a policy, besides the shapes of the decisions."""
         return {}
 
 
@@ -303,5 +303,5 @@ def start(method: Method, server: Server, keeps_best: bool = False) -> None:
 
 
 def shape(method: Method, server: Server) -> dict[str, int | str]:
-    """What two runs of a method must agree on to share a policy."""
+    """The properties that must be equal in two runs of a method that share a policy."""
     return {**server.decisions.shape(), **(method.shape(server) if isinstance(method, AgentMethod) else {})}

@@ -12,21 +12,22 @@ from fedtailor.methods.adjustment import Adjusted
 from fedtailor.methods.base import Card
 from fedtailor.parties import AgentTables, Decider, Question, Replies, Server, Steps
 
-Trial = dict[str, Any]  # batch, a weight for every client of the federation, and value: the objective so far
+Trial = dict[str, Any]  # batch, a weight for every client of the federation, and value, the objective so far
 
-LEAST = 0.01  # of the numbers that weights are made from: zeros for all of them would be no weights
+LEAST = 0.01  # smallest number before normalisation: weights cannot all be 0
 
 
 class SearchSettings(AgentSettings):
-    """Settings of a search, which takes the place of an agent."""
+    """Settings of the search, which replaces an agent."""
 
     decider: Literal["search", "uniform", "random"] = Field(
-        "search", description="what decides: the search, equal weights and the run's batch size, or chance"
+        "search",
+        description="what makes the decision: the search, equal weights with the run's batch size, or a random choice",
     )
 
 
 class BoBWAAgents(AgentTables):
-    """No agent: the search decides."""
+    """The search decides; there is no agent."""
 
     adjustment: SearchSettings = SearchSettings()
 
@@ -54,7 +55,7 @@ class BoBWA(Adjusted):
     def start_server(self, server: Server) -> None:
         super().start_server(server)
         server.state["trials"] = []  # all evaluations
-        server.state["trial"] = None  # that of this episode
+        server.state["trial"] = None  # the evaluation of this episode
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
         if server.round == 1 and not server.greedy:
@@ -78,7 +79,7 @@ class BoBWA(Adjusted):
         return {"search": _as_evaluated}
 
     def _trial(self, server: Server) -> Trial:
-        """The evaluation of a new episode: the next of the search or, where it does not learn, the best so far."""
+        """The evaluation of a new episode: the next one of the search or, if it does not learn, the best so far."""
         trials: Sequence[Trial] = server.state["trials"]
         if self._learns:
             seed = int(torch.randint(2**31, (), generator=server.stream("trial")))
@@ -87,9 +88,9 @@ class BoBWA(Adjusted):
         return {**max(trials, key=lambda trial: trial["value"], default=equal), "value": 0.0}
 
     def _suggestion(self, trials: Sequence[Trial], clients: int, seed: int) -> Trial:
-        """What to evaluate next: a function of the evaluations and the seed alone, so that it can be resumed.
+        """Suggest the next evaluation. It depends only on earlier evaluations and the seed, so that runs can resume.
 
-        A study is made anew for it: a sampler that lives on starts the fit from that of the evaluation before.
+        Each call makes a new study: a sampler that is reused would start its fit from the previous one.
         """
         import optuna
         from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
@@ -111,7 +112,7 @@ class BoBWA(Adjusted):
 
 
 def _as_evaluated(server: Server, question: Question) -> Tensor:
-    """The batch size and the weights of the evaluation, those of the clients that are there."""
+    """The action of the evaluation: its batch size, and its weights of the present clients."""
     trial: Trial = server.state["trial"]
     own = [trial["weights"][k] for k in question.keys]
     weights = torch.zeros(len(question.mask))
@@ -127,12 +128,12 @@ BoBWA.card = Card(
     exchanged="the model and a batch size down, the model and three numbers up (below the threshold only the "
     "numbers); the new model down, its loss and accuracy up",
     server_state="the global model; all evaluations; six numbers of every client",
-    cost="that of FedAvg with the chosen batch size, and two forward passes over the validation data; a Gaussian "
+    cost="as FedAvg with the chosen batch size, plus two forward passes over the validation data; a Gaussian "
     "process once in an episode",
     limits=("one batch size and weights by data size: FedAvg with that batch size",),
     deviations=(
         "the objective is divided by alpha, and its accuracy is that of validation data",
-        "weights are searched as numbers in [0.01, 1] to be divided by their sum, batch sizes by their logarithm",
+        "weights are searched as numbers in [0.01, 1] and divided by their sum, batch sizes by their logarithm",
         "the paper does not name its optimiser: ours is Optuna's GPSampler, its first ten evaluations random",
     ),
     only_sums=False,

@@ -11,8 +11,8 @@ from fedtailor.parties import AgentTables
 class BWAAgents(AgentTables):
     """The agent of BWA, which learns at the end of an episode (lines 16-23)."""
 
-    # Deviation: the critic's loss (line 19) is that of lambda-returns, whose targets stay as they are while it learns;
-    # with gae_lambda = 0 they are the paper's r + gamma V(s').
+    # Deviation: the critic (line 19) learns lambda-returns, whose values are fixed while it learns; with gae_lambda = 0
+    # they are the paper's r + gamma V(s').
     adjustment: PPOSettings = PPOSettings(
         hidden=(256, 256), actor_lr=3e-3, critic_lr=3e-3, discount=0.0, standardise=True
     )
@@ -21,8 +21,8 @@ class BWAAgents(AgentTables):
 class BWA(Adjusted):
     """FedAvg whose batch size and aggregation weights an agent adjusts in every round (Bang et al., 2024).
 
-    Exchanged: the model and the batch size b^t down; the model, its loss, accuracy and divergence up; the new global
-    model down once more, its loss and accuracy up.
+    Exchanged: the model and the batch size b^t down; the model, its loss, accuracy and divergence up; then the new
+    global model down, its loss and accuracy up.
     Client k: E epochs of SGD with batches of b^t (eq. 2, 3); scores of the trained w_k on its validation data.
     Server: state s^t = loss, accuracy and divergence ||w_j^{t+1} - w_0^t|| (eq. 5) of the global model, j = 0, and of
     every client; action a^t = (b^t, lambda^t) with b^t in [1, 64] and lambda^t on the simplex; w_0^{t+1} = sum_k
@@ -34,14 +34,14 @@ class BWA(Adjusted):
 
     reward: Literal["gain", "objective", "rise"] = Field(
         "gain",
-        description="eq. 8 with its bonus; alpha^accuracy, a term of the objective itself (eq. 7); or the rise of the "
-        "accuracy, whose sum is what a run ends with",
+        description="eq. 8 with its bonus; alpha^accuracy, a term of the objective (eq. 7); or the rise in accuracy, "
+        "which sums to the final accuracy",
     )
     agents: BWAAgents = BWAAgents()
 
     def inert(self) -> str | None:
         agent = self.agents.adjustment
-        if not agent.teaches and agent.learns_with(self.policy is not None):
+        if not agent.can_learn and agent.learns_with(self.policy is not None):
             return "epochs = 0: the agent never learns"
         return super().inert()
 
@@ -62,7 +62,7 @@ BWA.card = Card(
     "numbers); the new model down, its loss and accuracy up",
     server_state="the global model; the agent: actor, critic, their moments; means and deviations of what it saw; "
     "six numbers of every client",
-    cost="that of FedAvg with the chosen batch size, and two forward passes over the validation data",
+    cost="as FedAvg with the chosen batch size, plus two forward passes over the validation data",
     limits=(
         "one batch size and weights by data size: FedAvg with that batch size",
         "controls = batch: Adaptive-B; controls = weights: Adaptive-AW",
@@ -78,7 +78,7 @@ BWA.card = Card(
         "batch is half the steps",
         "the rates, passes and discount of PPO are not in the paper: ours learn from a few hundred decisions, each "
         "for its own reward (discount 0), since a short episode says little about the distant future",
-        "batch size and weights are clipped by themselves in PPO's objective, and weights learn in small steps",
+        "batch size and weights are clipped separately in PPO's objective, and weights learn in small steps",
     ),
     only_sums=False,
 )

@@ -16,22 +16,26 @@ from fedtailor.weights import Weights, cosine, delta, learned, norm
 
 
 class CFL(Method):
-    """FedAvg that splits its clients when they pull the model apart (Sattler et al., 2021).
+    """FedAvg that splits a cluster of clients when their updates disagree (Sattler et al., 2021).
 
     Exchanged: the model of the client's cluster down, its model up.
     Client: E epochs of SGD from the received model.
-    Server: FedAvg inside each cluster. Where |sum_i n_i / n dw_i| < eps1 and max_i |dw_i| > eps2, the cluster is at
-    a point that suits none of its clients: it is split in two by the cosine similarity of the updates dw_i, so that
-    the largest similarity across, a, is small, if sqrt((1 - a) / 2) > gamma.
+    Server: FedAvg inside each cluster. If |sum_i n_i / n dw_i| < eps1 and max_i |dw_i| > eps2, the model of the cluster
+    is stationary but suits some clients badly. The cluster is then split in two by the cosine similarity of the
+    updates dw_i, such that the largest similarity a across the groups is small, if sqrt((1 - a) / 2) > gamma.
     """
 
     name: ClassVar = "cfl"
 
-    eps1: float = Field(0.4, ge=0, le=1e6, description="a mean update shorter than this is stationary; 0 never splits")
-    eps2: float = Field(1.6, ge=0, le=1e6, description="a client's update longer than this is not at its optimum")
-    relative: bool = Field(False, description="eps1 and eps2 count in lengths of the longest mean update so far")
+    eps1: float = Field(
+        0.4, ge=0, le=1e6, description="a cluster with a shorter mean update is stationary; 0 never splits"
+    )
+    eps2: float = Field(1.6, ge=0, le=1e6, description="a client with a longer update is not at its optimum")
+    relative: bool = Field(False, description="eps1 and eps2 are relative to the longest mean update so far")
     gamma: float = Field(0.0, ge=0, le=1, description="smallest sqrt((1 - a) / 2) worth a split; 0 takes every split")
-    linkage: Literal["complete", "single"] = Field("complete", description="of 1 - cosine, cut in two")
+    linkage: Literal["complete", "single"] = Field(
+        "complete", description="linkage of the clustering by 1 - cosine, which is cut into two groups"
+    )
     quorum: float = Field(1.0, gt=0, le=1, description="share of a cluster's members that must answer to split it")
 
     def inert(self) -> str | None:
@@ -50,7 +54,7 @@ class CFL(Method):
         if "model" in payload.groups:
             super().receive(client, payload)
         else:
-            # Deviation: the paper lets it follow its updates down the tree of splits, at a round for each.
+            # Deviation: in the paper the client follows its updates down the tree of splits, one split per round.
             client.state["cluster"] = choose_cluster(client, payload)
 
     def upload(self, client: Client) -> Payload:
@@ -69,9 +73,9 @@ class CFL(Method):
                 clusters.member[i] = int(reply.number("cluster"))
         for c, before in enumerate(list(clusters.models)):
             if present := {i: reply for i, reply in replies.items() if clusters.member[i] == c}:
-                stays, *leaves = self._split(server, c, present, before)
-                clusters.models[c] = server.average({i: replies[i] for i in stays})
-                for group in leaves:
+                remaining, *split_off = self._split(server, c, present, before)
+                clusters.models[c] = server.average({i: replies[i] for i in remaining})
+                for group in split_off:
                     clusters.member.update(dict.fromkeys(group, len(clusters.models)))
                     clusters.models.append(server.average({i: replies[i] for i in group}))
 
@@ -79,7 +83,7 @@ class CFL(Method):
         return {f"cluster/{c}": {**server.initial, **model} for c, model in enumerate(server.state["clusters"].models)}
 
     def _split(self, server: Server, c: int, present: Mapping[int, Payload], before: Weights) -> list[list[int]]:
-        """The groups of the clients that answered: one, or two after a split, which is recorded."""
+        """Group the clients that answered: one group, or two after a split, which is recorded."""
         clusters: Clusters = server.state["clusters"]
         clients = list(present)
         members = [i for i, cluster in clusters.member.items() if cluster == c]
@@ -103,8 +107,8 @@ class CFL(Method):
         return groups
 
     def _bipartition(self, similar: Any) -> list[list[int]]:
-        """Two groups of positions, that of the first position first."""
-        # the condensed form: scipy takes a square matrix for observations
+        """Cut into two groups of positions; the first group holds the first position."""
+        # the condensed form: scipy treats a square matrix as observations
         distances = squareform(1 - similar, checks=False)
         root = to_tree(linkage(distances, self.linkage))
         return sorted(sorted(side.pre_order()) for side in (root.left, root.right))
@@ -112,23 +116,23 @@ class CFL(Method):
 
 @dataclass
 class Split(State):
-    """What happened when a cluster was split."""
+    """The record of a split."""
 
     round: int
     cluster: int
     groups: list[list[int]]
     absent: list[int]  # members that did not answer in that round
-    similarity: float  # the largest across the groups
+    similarity: float  # largest similarity across the two groups
 
 
 @dataclass
 class Clusters(State):
-    """The clusters, and the splits they come from."""
+    """The clusters, and the splits that made them."""
 
     models: list[Weights]
     member: dict[int, int]  # client: cluster
     splits: list[Split] = field(default_factory=list)
-    longest: float = 0.0  # of the mean updates so far
+    longest: float = 0.0  # length of the longest mean update so far
 
 
 CFL.card = Card(
@@ -136,17 +140,17 @@ CFL.card = Card(
     "Under Privacy Constraints, IEEE TNNLS",
     year=2021,
     exchanged="the cluster's model down, the model up; all clusters' models down to a client without a cluster",
-    client_state="nothing; the number of the cluster it chose, if it had to",
+    client_state="nothing, or the number of the cluster that it chose",
     server_state="a model for each cluster, the cluster of each client, and the splits so far",
-    cost="that of FedAvg; a client without a cluster also evaluates every cluster's model",
+    cost="as FedAvg; a client without a cluster also evaluates every cluster's model",
     limits=(
         "before the first split, or eps1 = 0: FedAvg",
         "full participation is intended: with quorum = 1 a cluster splits only in a round in which all of its "
         "members answered, so under partial participation this is FedAvg",
     ),
     deviations=(
-        "complete linkage, the usual form; linkage = single is the bipartition that makes the largest similarity "
-        "across smallest",
+        "complete linkage, the usual form; with linkage = single the bipartition minimises the largest similarity "
+        "across the groups",
         "with quorum < 1 members that were absent at a split, and clients that join later, choose the cluster of "
         "lowest training loss, as in IFCA; the paper sends them down the tree of splits",
         "eps1 and eps2 may be relative to the largest mean update so far, since absolute ones depend on the model",

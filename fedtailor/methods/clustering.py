@@ -1,4 +1,4 @@
-"""Groups of clients by the direction of their updates: similarity, Ward's tree, where to cut it."""
+"""Clusters clients by the direction of their updates: similarity, Ward's tree, number of groups."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from fedtailor.weights import Weights
 
-MOST = 50  # groups that `choose` tries at most: each is another look at all pairs of clients
+MOST = 50  # largest number of groups that `choose` tries: each try compares all pairs of clients
 
 
 def similarity(updates: Sequence[Weights]) -> Tensor:
-    """The cosine similarity of every two updates; that of an update that is all zeros with another is 0.
+    """The cosine similarity of every two updates; an update of zeros has similarity 0 to all others.
 
     float64 (clients, clients), with ones on the diagonal.
     """
@@ -31,10 +31,10 @@ def similarity(updates: Sequence[Weights]) -> Tensor:
 def ward(similar: Tensor, on: Literal["rows", "condensed"]) -> Tensor:
     """Ward's tree of at least two clients, as scipy's linkage matrix.  # float64 (clients - 1, 4)
 
-    ``rows``: a client is the row of its similarities to all clients, a point of a space in which Ward's method works;
+    ``rows``: the coordinates of a client are its similarities to all clients, as Ward's method expects points;
     ``condensed``: the distance between two clients is 1 - cosine.
     """
-    # scipy takes a square matrix for observations and a condensed one for distances: two different algorithms
+    # scipy treats a square matrix as observations and a condensed one as distances
     seen = similar.numpy() if on == "rows" else squareform(_distances(similar), checks=False)
     return torch.from_numpy(linkage(seen, "ward"))
 
@@ -47,11 +47,11 @@ def cut(tree: Tensor, groups: int) -> list[int]:
 
 
 def choose(similar: Tensor, tree: Tensor, by: Literal["silhouette", "gap"]) -> tuple[int, dict[int, float]]:
-    """How many groups there are, and the score of each number that was tried; the smallest of equals.
+    """Choose the number of groups. Returns it, the smallest of equals, and the score of each number tried.
 
     ``silhouette``: the mean over clients of (b - a) / max(a, b), with a the mean distance to its own group and b to
-    the nearest other one; all clients are one group if no number scores above 0. ``gap``: how much higher the next
-    merge is than the last one before the cut. Neither can tell two clients apart from one group.
+    the nearest other one; if no number scores above 0, all clients form one group. ``gap``: how much higher the next
+    merge is than the last one before the cut. With two clients, neither can distinguish two groups from one.
     """
     clients = len(similar)
     heights = [0.0, *tree[:, 2].tolist()]

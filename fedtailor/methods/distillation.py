@@ -1,4 +1,4 @@
-"""What a model learns from another one's outputs."""
+"""Distillation: losses between the outputs of two models."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -7,9 +7,9 @@ from fedtailor.learning.objectives import Loss, losses, mean_loss
 
 
 def distilled(kind: Loss, own: Tensor, other: Tensor, targets: Tensor, *, hard: float, soft: float) -> Tensor:
-    """hard * (loss against the targets) + soft * (divergence from the other model, which stays as it is).
+    """hard * (loss with the targets) + soft * (divergence from the other model, which is constant).
 
-    Outputs are (samples, outputs). A share of 0 leaves its term out.
+    Outputs are (samples, outputs). A factor of 0 omits its term.
     """
     parts = []
     if hard:
@@ -20,10 +20,10 @@ def distilled(kind: Loss, own: Tensor, other: Tensor, targets: Tensor, *, hard: 
 
 
 def divergence(kind: Loss, own: Tensor, other: Tensor) -> Tensor:
-    """The mean over samples of D_KL(own || other) of the two softmax, at temperature 1.
+    """The mean over samples of D_KL(own || other) between the two softmax outputs, at temperature 1.
 
-    In a regression, where outputs are no distribution, the loss with the other model's outputs as targets: half the
-    squared distance, which is the divergence of two Gaussians with deviation 1.
+    In a regression outputs are no distribution. Then it is the loss with the other model's outputs as targets: half
+    the squared distance, which is the divergence of two Gaussians with deviation 1.
     """
     if kind != "cross-entropy":
         return losses(kind, own, other).mean()

@@ -1,4 +1,4 @@
-"""How much a client's model counts, by the entropy of its labels and the accuracy of its model."""
+"""Aggregation weights from the entropy of a client's labels and the accuracy of its model."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ def label_entropy(labels: Tensor) -> float:
 
 
 def entropy_accuracy_weights(entropies: Sequence[float], accuracies: Sequence[float]) -> list[float]:
-    """Weights W (HAPFL, eq. 38), which sum to one over the models that are aggregated."""
+    """The weights W (HAPFL, eq. 38), which sum to one over the aggregated models."""
     both = torch.tensor([entropies, accuracies], dtype=torch.double).softmax(1).mean(0)
     weights: list[float] = both.tolist()
     return weights

@@ -14,10 +14,10 @@ class FedAH(Method):
     """FedRep whose heads start from a learned mix of the client's own and the global head (Zhou et al., 2024).
 
     Exchanged: the whole model, body r and head h, down and up.
-    Client: takes over r; its head starts from the aggregated head h_i + (h - h_i) * W_i (eq. 3), where h_i is its head
-    of the last time (at first the initial one, Alg. 1 line 1) and W_i in [0, 1] has a weight for every element, learned
-    by gradient steps with r, h and h_i frozen (eq. 4) from the W_i of the last time. Then it trains the head under r
-    (eq. 5) and the body under that head (eq. 6).
+    Client: loads r; its head starts from the aggregated head h_i + (h - h_i) * W_i (eq. 3), where h_i is its previous
+    head (at first the initial one, Alg. 1 line 1) and W_i in [0, 1] has a weight for every element. It learns W_i,
+    starting from the previous W_i, by gradient steps with r, h and h_i frozen (eq. 4). Then it trains the head with r
+    frozen (eq. 5) and the body with that head frozen (eq. 6).
     Server: the mean of the models, weighted by data size (eq. 2).
     """
 
@@ -25,12 +25,14 @@ class FedAH(Method):
 
     # Deviation: the paper's text sets it to the local learning rate, its public code to 1.
     eta: float = Field(1.0, ge=0, le=1000, description="learning rate of the mixing weights")
-    start: float = Field(1.0, ge=0, le=1, description="what they are at first: 0 is the own head, 1 the global one")
+    start: float = Field(
+        1.0, ge=0, le=1, description="initial value of the mixing weights: 0 is the own head, 1 the global head"
+    )
     mix_epochs: int = Field(1, ge=0, le=10_000, description="epochs on the mixing weights")
     head_epochs: int = Field(1, ge=0, le=10_000, description="epochs on the head")
-    body_epochs: int | None = Field(None, ge=0, le=10_000, description="epochs on the body; default the run's")
+    body_epochs: int | None = Field(None, ge=0, le=10_000, description="epochs on the body; default: the run's")
     layers: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
-        "all", description="how many top layers of the head are mixed; its others are overwritten by the global model"
+        "all", description="number of top layers of the head to mix; the global model overwrites the others"
     )
 
     def inert(self) -> str | None:
@@ -46,7 +48,9 @@ class FedAH(Method):
     # Algorithm 1, with its line numbers; lines 3, 10 and 11 are the default.
 
     def receive(self, client: Client, payload: Payload) -> None:
-        own = client.state.get("head") or select(client.weights(), self._mixed(client))  # 1: at first the initial head
+        own = client.state.get("head") or select(
+            client.weights(), self._mixed(client)
+        )  # 1: the first time, the initial head
         client.load(payload["model"])  # 4
         weights = client.state.get("mix") or {name: torch.full_like(head, self.start) for name, head in own.items()}
         client.state["mix"] = learn_mix(client, own, weights, eta=self.eta, epochs=self.mix_epochs)  # 6 and 7
@@ -68,16 +72,16 @@ FedAH.card = Card(
     paper="Zhou et al., FedAH: Aggregated Head for Personalized Federated Learning, arXiv 2412.01295",
     year=2024,
     exchanged="the model down, the model up",
-    client_state="its last head and the weights of its mix",
-    cost="that of FedAvg and a forward pass: the frozen body's features are computed once for the epochs on the "
+    client_state="its previous head and its mixing weights",
+    cost="as FedAvg, plus a forward pass: the frozen body's features are computed once for the epochs on the "
     "mix and on the head",
     limits=(
-        "eta = 0 or mix_epochs = 0: the weights stay where they start",
+        "eta = 0 or mix_epochs = 0: the mixing weights keep their initial value",
         "weights that stay at 0: FedRep",
         "weights that stay at 1: the global model, head and body trained in alternation",
     ),
     deviations=(
         "eta = 1, as in the authors' code; the text says it is the local learning rate",
-        "the weights k_i of the mean sum to one over the clients that answered; in eq. 2 over all clients",
+        "the weights k_i of the mean sum to one over the clients that answered; in eq. 2 they do over all clients",
     ),
 )

@@ -11,28 +11,30 @@ from fedtailor.methods.mixing import learn_mix
 from fedtailor.parties import Client
 from fedtailor.weights import select
 
-WINDOW = 10  # epochs over which the loss must have settled
+WINDOW = 10  # number of latest epochs over which the loss must have settled
 
 
 class FedALA(Method):
     """FedAvg whose clients start from a learned mix of their own and the global model (Zhang et al., 2023).
 
     Exchanged: the whole model, down and up.
-    Client: takes over the lower layers; its top layers start from w_i + (w - w_i) * W with W in [0, 1] for every
-    element, learned by gradient steps on a share of its data: until the loss settles when it first has a w_i of its
-    own, one epoch in every round after that. Then E epochs of SGD on everything.
+    Client: loads the lower layers; its top layers start from w_i + (w - w_i) * W with W in [0, 1] for every element,
+    learned by gradient steps on a share of its data: the first time until the loss settles, later for one epoch per
+    round. Then E epochs of SGD on all layers.
     Server: the mean of the models, weighted by data size.
     """
 
     name: ClassVar = "fedala"
 
     layers: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
-        "all", description="how many top layers are mixed; those below are overwritten by the global model"
+        "all", description="number of top layers to mix; the global model overwrites those below"
     )
     eta: float = Field(1.0, ge=0, le=1000, description="learning rate of the mixing weights; 0 is FedAvg")
-    share: float = Field(0.8, gt=0, le=1, description="share of the training data that the mix is learned on")
+    share: float = Field(0.8, gt=0, le=1, description="share of the training data for learning the mix")
     threshold: float = Field(0.1, ge=0, description="standard deviation of the loss below which it has settled")
-    cap: int = Field(100, ge=1, le=10_000, description="epochs after which the first learning of the mix ends")
+    cap: int = Field(
+        100, ge=1, le=10_000, description="largest number of epochs when the mix is learned for the first time"
+    )
 
     def inert(self) -> str | None:
         return "eta = 0 leaves the mixing weights at 1: this is FedAvg" if self.eta == 0 else None
@@ -52,7 +54,7 @@ class FedALA(Method):
             local,
             {name: torch.ones_like(tensor) for name, tensor in local.items()} if known is None else known,
             eta=self.eta,
-            # Deviation: the first learning is bounded; the paper's ends when it has converged.
+            # Deviation: the first learning has a limit; in the paper it ends when it has converged.
             epochs=self.cap if known is None else 1,
             rows=rows[: max(1, round(self.share * client.samples))],
             until=self._settled,
@@ -78,7 +80,7 @@ FedALA.card = Card(
     year=2023,
     exchanged="the model down, the model up",
     client_state="its last top layers and their mixing weights",
-    cost="that of FedAvg and an epoch on the share of the data, over cached features where only the head is "
+    cost="as FedAvg, plus an epoch on the share of the data, over cached features where only the head is "
     "mixed; 11 to cap epochs in a client's second round",
     limits=("eta = 0: FedAvg",),
     deviations=(

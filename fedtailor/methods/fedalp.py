@@ -14,9 +14,9 @@ from fedtailor.weights import Weights, cosine, delta, learned, mean, norm, selec
 
 
 class FedALP(Method):
-    """Clients in groups, and a group's model mixed with the global one layer by layer (Xie et al., 2022).
+    """Clusters clients into groups and mixes each group's model with the global one by layer (Xie et al., 2022).
 
-    Exchanged: the model W of the client's group down, its model up; until the groups are known the global one down.
+    Exchanged: the model W of the client's group down (before there are groups the global model), its model up.
     Client: E epochs of SGD from the received model; the change is dw_k.
     Server: T_pre rounds of FedAvg. Then Ward's clustering of the clients by rho_ij = cos(dw_i, dw_j) (eqs. 3-4), and
     per group m and layer l the weight Psi_m^l = beta |D_m^l| / max_l |D_m^l| with D_m = sum_k gamma_k dw_k (eqs. 5-8).
@@ -30,10 +30,11 @@ class FedALP(Method):
         0.6, ge=0, le=1, description="personalisation: Psi of a group's most changed layer; 0 is FedAvg"
     )
     groups: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = Field(
-        "auto", description="number M of groups; 1 is FedAvg; auto: the best of 2 to 50 in what choose says"
+        "auto", description="number M of groups; 1 is FedAvg; auto: the best of 2 to 50 by the criterion `choose`"
     )
     choose: Literal["silhouette", "gap"] = Field(
-        "silhouette", description="for groups = auto: the largest mean silhouette, or the largest gap in the tree"
+        "silhouette",
+        description="criterion of groups = auto: the largest mean silhouette, or the largest gap in the tree",
     )
     warmup: float = Field(
         0.5,
@@ -42,7 +43,8 @@ class FedALP(Method):
         description="T_pre as a share of T (the paper: 0.4 to 0.7), from one round to one less than T; 1 is FedAvg",
     )
     ward: Literal["rows", "condensed"] = Field(
-        "rows", description="of rho, each a client's coordinates (as Fraboni et al.), or condensed distances 1 - rho"
+        "rows",
+        description="input of Ward's clustering: rows of rho (as Fraboni et al.), or condensed distances 1 - rho",
     )
 
     def inert(self) -> str | None:
@@ -53,7 +55,7 @@ class FedALP(Method):
         return "groups = 1 has a single group: this is FedAvg" if self.groups == 1 else None
 
     def t_pre(self, rounds: int) -> int:
-        """The rounds of the warm-up."""
+        """The number of warm-up rounds."""
         return rounds if self.warmup == 1 else max(1, min(rounds - 1, int(self.warmup * rounds + 0.5)))
 
     def start_server(self, server: Server) -> None:
@@ -65,7 +67,7 @@ class FedALP(Method):
         member = _groups(server).member
         present = sorted({member[k] for k in cohort if k in member})
         fused = {m: Payload({"model": _mix_by_layer(server, m)}) for m in present}  # 6
-        # In the warm-up all clients; later, a deviation, those that were absent when the groups were formed.
+        # In the warm-up all clients. Later (a deviation) those that were absent when the groups were formed.
         unfused = Payload({"model": server.weights})
         return {k: fused[member[k]] if k in member else unfused for k in cohort}  # 7
 
@@ -82,7 +84,7 @@ class FedALP(Method):
             self._form_groups(server, dict(sorted({**replies, **asked}.items())), before)
 
     def _train_groups(self, server: Server, replies: Replies) -> None:
-        """One round with the clients that answered; a group without replies is left unchanged."""
+        """Update the models with the clients that answered; a group without replies is left unchanged."""
         w_g, groups = server.weights, _groups(server)
         fused = [_mix_by_layer(server, m) for m in range(len(groups.models))]
         sent = {k: fused[groups.member[k]] if k in groups.member else w_g for k in replies}
@@ -100,7 +102,7 @@ class FedALP(Method):
     # Algorithm 2, with its line numbers
 
     def _form_groups(self, server: Server, replies: Mapping[int, Payload], before: Weights) -> None:
-        """The groups, and the weight of each of their layers. The state keeps everything that led to them."""
+        """Form the groups and the weights of their layers. The state keeps everything that they are computed from."""
         updates = {k: _change(server, reply, before) for k, reply in replies.items()}
         clients = list(updates)
         rho = similarity([updates[k] for k in clients])  # 1, eqs. 3-4; (clients, clients)
@@ -129,7 +131,7 @@ class FedALP(Method):
     # Beside the algorithms
 
     def probe(self, client: Client, payload: Payload) -> Payload:
-        """What the client would upload in this round if it were in the cohort; the client stays as it is."""
+        """The reply that the client would send if it were in the cohort; the client does not change."""
         kept = client.weights()
         self.receive(client, payload)
         self.fit(client)
@@ -139,7 +141,7 @@ class FedALP(Method):
 
     def models(self, server: Server) -> dict[str, Weights]:
         groups = range(len(_groups(server).models))
-        # Deviation: W, the model that is trained, tested and used, where the paper's output is w_m.
+        # Deviation: W, the model that is trained, tested and used; the paper's output is w_m.
         return super().models(server) | {f"group/{m}": {**server.initial, **_mix_by_layer(server, m)} for m in groups}
 
 
@@ -167,11 +169,11 @@ class Clustering(State):
     """How the groups were formed; it does not change after that."""
 
     round: int = 0
-    clients: list[int] = field(default_factory=list)  # of the rows of similarity and linkage
+    clients: list[int] = field(default_factory=list)  # the clients of the rows of similarity and linkage
     similarity: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # rho
     linkage: Tensor = field(default_factory=lambda: torch.zeros(0, 4))
-    chosen: str = ""  # how the number of groups was chosen
-    scores: dict[int, float] = field(default_factory=dict)  # of the numbers of groups that were tried
+    chosen: str = ""  # the criterion that chose the number of groups
+    scores: dict[int, float] = field(default_factory=dict)  # score of each number of groups that was tried
     updates: list[Weights] = field(default_factory=list)  # D_m
     psi: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (groups, layers)
     layers: list[str] = field(default_factory=list)
@@ -197,12 +199,12 @@ def _mix_by_layer(server: Server, m: int) -> Weights:
 
 
 def _change(server: Server, reply: Payload, before: Weights) -> Weights:
-    """dw_k: what training has changed, without running statistics."""
+    """dw_k: the change by training, without running statistics."""
     return delta(learned(reply["model"], server.network.statistics), before)
 
 
 def _moved(server: Server, w: Weights, replies: Mapping[int, Payload], changes: Mapping[int, Weights]) -> Weights:
-    """w + sum_k gamma_k dw_k; running statistics, which could become negative in this way, are averaged."""
+    """w + sum_k gamma_k dw_k; running statistics could become negative in this way, so they are averaged."""
     step = server.average(replies, values=changes)
     statistics = server.average(replies, names=w.keys() - step.keys())
     moved = {name: w[name] + change for name, change in step.items()} | statistics
@@ -215,10 +217,10 @@ FedALP.card = Card(
     exchanged="the group's fused model down, the model up; in round T_pre every client outside the cohort too",
     server_state="the global model; a model, a mean update and the layers' weights Psi for each group; the "
     "group of each client; the similarities and Ward's tree they come from",
-    cost="that of FedAvg; in round T_pre every client trains once, whatever the participation",
+    cost="as FedAvg; in round T_pre every client trains once, at any participation",
     limits=(
         "beta = 0, one group or warmup = 1: FedAvg's global model",
-        "beta = 1: in each group the layer with the largest change is the group's own and takes nothing of w_g",
+        "beta = 1: in each group the layer with the largest change is the group's own, without a share of w_g",
         "the clustering holds one update of every client in memory at once and compares all pairs",
         "the local figure of the paper is `received`, the fused W: on clients with one label `held` and `final` "
         "are near 100 % for any method that trains locally",

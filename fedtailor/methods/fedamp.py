@@ -26,8 +26,8 @@ class FedAMP(Method):
         5e-7,
         ge=0,
         le=1e6,
-        description="lambda; the pull to the cloud model is lambda / alpha. The default is that of pFedRLLA; the "
-        "paper tunes it per data set; PFLlib: 1",
+        description="lambda; the pull to the cloud model is lambda / alpha. The default is pFedRLLA's; the paper tunes "
+        "it per data set; PFLlib: 1",
     )
     alpha: float = Field(
         5e-3,
@@ -113,7 +113,7 @@ FedAMP.card = Card(
     exchanged="the client's cloud model down, its model up",
     client_state="nothing; with start = own its model",
     server_state="the last model of every client, stored by row; in memory the cohort's and up to 64 MB of rows",
-    cost="that of FedAvg; on the server |cohort| x |clients| distances and a reading of all stored models, or two "
+    cost="as FedAvg; on the server |cohort| x |clients| distances and a reading of all stored models, or two "
     "where they take more than 64 MB",
     limits=(
         "one client, or models much further apart than sqrt(sigma): Local-only, held near its own last model",

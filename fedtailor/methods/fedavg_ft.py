@@ -30,6 +30,6 @@ FedAvgFT.card = Card(
     paper="FedAvg with fine-tuning, a baseline of many papers (pFedRLLA, FedBABU, ...)",
     year=2017,
     exchanged="the model down, the model up",
-    cost="that of FedAvg; fine-tuning only where a model is deployed or tested",
+    cost="as FedAvg; fine-tuning only where a model is deployed or tested",
     limits=("ft_epochs = 0: FedAvg's global model is deployed", "ft_epochs = E: FedAvg's final pass"),
 )

@@ -20,10 +20,8 @@ class FedBABU(Method):
     shares: ClassVar = "body"
 
     ft_epochs: int = Field(5, ge=0, le=10_000, description="epochs of fine-tuning; 0 deploys the global model")
-    ft_part: Literal["all", "body", "head"] = Field("all", description="what is fine-tuned")
-    ft_lr: float | None = Field(
-        None, gt=0, le=100, description="learning rate of fine-tuning; that of the run by default"
-    )
+    ft_part: Literal["all", "body", "head"] = Field("all", description="the part to fine-tune")
+    ft_lr: float | None = Field(None, gt=0, le=100, description="learning rate of fine-tuning; default: the run's")
 
     def inert(self) -> str | None:
         if self.ft_epochs == 0:
@@ -47,11 +45,11 @@ FedBABU.card = Card(
     exchanged="the body down, the body up",
     client_state="the initial head, the same on every client",
     server_state="the global body",
-    cost="that of FedAvg; fine-tuning only where a model is deployed or tested",
+    cost="as FedAvg; fine-tuning only where a model is deployed or tested",
     limits=(
         "ft_epochs = 0: the global model is deployed, with a head that was never trained",
         "a head of no layers: FedAvg with fine-tuning",
         "under a small head that is never trained, features grow: fine-tuning it needs a smaller ft_lr",
     ),
-    deviations=("5 epochs of fine-tuning, as FedAvg-FT has; the paper reports several numbers of them",),
+    deviations=("5 epochs of fine-tuning, as in FedAvg-FT; the paper reports several numbers",),
 )

@@ -30,10 +30,10 @@ FedBN.card = Card(
     server_state="the global model without normalisation layers",
     limits=(
         "a network without normalisation layers (cnn, mlp, ...): FedAvg",
-        "running_statistics = reset: the running statistics start afresh in every task, scales and shifts stay",
+        "running_statistics = reset: every task resets the running statistics; scales and shifts stay",
     ),
     deviations=(
-        "batch, group, layer, instance and RMS normalisation stay alike, known by the layer's type; "
+        "batch, group, layer, instance and RMS normalisation all stay, by the type of the layer; "
         "the paper has batch normalisation only",
         "the mean is weighted by data size; the paper's Alg. 1 takes the plain mean",
     ),

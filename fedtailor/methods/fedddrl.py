@@ -27,7 +27,7 @@ from fedtailor.parties import (
 from fedtailor.weights import select
 
 STOP, EPOCHS = "termination", "epochs"  # the names of the decisions
-OPTIONS = {STOP: Categorical(2), EPOCHS: Categorical(3, usual=1)}  # go on or stop; fewer epochs, the same, more
+OPTIONS = {STOP: Categorical(2), EPOCHS: Categorical(3, usual=1)}  # continue or stop; fewer epochs, the same, more
 FEATURES = [Feature(name) for name in ("log loss", "log time", "log transfer", "log samples")]
 
 
@@ -39,15 +39,15 @@ class FedDdrlAgents(AgentTables):
 
 
 class FedDdrl(AgentMethod):
-    """FedAvg whose clients train one epoch and are then stopped, or go on for a chosen time (Wong et al., 2023).
+    """FedAvg in which agents stop clients after one epoch or choose their number of epochs (Wong et al., 2023).
 
-    Exchanged: the model down, the loss and time of an epoch of probing up; then, to those who go on, a number of epochs
-    down, the model up; the new global model down to all once more, its accuracy up.
-    Client k: one epoch; if it goes on, E_k - 1 more.
+    Exchanged: the model down, the loss and time of a probing epoch up; then, for clients that continue, a number of
+    epochs down, the model up; the new global model down to all clients, its accuracy up.
+    Client k: one epoch; if it continues, E_k - 1 more.
     Server: state s_k = loss and time of the probing, time of a transfer, n_k; two agents with Q(s, a) = sum_k q(s_k,
     a_k) choose for every client whether it is terminated and whether E_k is smaller than, equal to or larger than E;
-    the new global model is the mean of those who went on, by data size; the reward of both agents is w1 times the gain
-    in accuracy, minus w2 times the time of the round, minus w3 times the share of clients that upload.
+    the new global model is the mean over the clients that continued, by data size; the reward of both agents is w1
+    times the gain in accuracy, minus w2 times the time of the round, minus w3 times the share of clients that upload.
     """
 
     name: ClassVar = "fedddrl"
@@ -58,7 +58,7 @@ class FedDdrl(AgentMethod):
     w1: float = Field(10.0, ge=0, description="weight of the gain in accuracy (0 to 1)")
     w2: float = Field(0.2, ge=0, description="weight of the round's time, relative to FedAvg's")
     w3: float = Field(0.1, ge=0, description="weight of the share of clients that upload a model")
-    change: float = Field(0.5, ge=0, le=1, description="share of E by which the number of epochs may differ from it")
+    change: float = Field(0.5, ge=0, le=1, description="share of E by which the number of epochs may differ from E")
     agents: FedDdrlAgents = FedDdrlAgents()
 
     # On the server
@@ -101,10 +101,10 @@ class FedDdrl(AgentMethod):
         super().finish(server, replies)
         stopping, pacing = server.decisions[STOP, None], server.decisions[EPOCHS, None]
         seconds, before = stopping.context["seconds"], stopping.context["before"]
-        # by all clients: if those who went on judged alone, one of them alone would gain most
+        # All probed clients judge: if only those that continued did, the reward would favour a single client.
         judged: Replies = yield Ask("judge", dict.fromkeys(before, Payload({"model": server.weights})))
         gain = _accuracy([_counts(reply) for reply in judged.values()]) - _accuracy([before[k] for k in judged])
-        # what a round of FedAvg takes: its slowest client's E epochs
+        # the time of a round of FedAvg: E epochs of its slowest client
         usual = max(1, server.training.epochs) * max(seconds.values())
         ends = [
             seconds[k] + replies.computed(k, (reply.number("epochs") - 1) * reply.number("samples"))
@@ -118,7 +118,7 @@ class FedDdrl(AgentMethod):
     # On a client
 
     def probe(self, client: Client, payload: Payload) -> Payload:
-        """One epoch, kept for `fit`; and how good the received model is."""
+        """Train one epoch, kept for `fit`, and score the received model."""
         client.load(payload["model"])
         score = client.evaluate("val")
         trace = client.train(epochs=1)
@@ -130,7 +130,7 @@ class FedDdrl(AgentMethod):
     def receive(self, client: Client, payload: Payload) -> None:
         probed = client.state.get("probed", {})
         if "model" in payload.groups or probed.get("round") != client.round:
-            client.state.pop("probed", None)  # of a round in which it was stopped
+            client.state.pop("probed", None)  # left from a round in which the client was stopped
             client.load(payload.groups.get("model", {}))
         else:
             client.load(probed["received"])
@@ -148,7 +148,7 @@ class FedDdrl(AgentMethod):
         return Payload({"model": select(client.weights(), client.shared)}, numbers)
 
     def judge(self, client: Client, payload: Payload) -> Payload:
-        """How good the new global model is."""
+        """Score the new global model."""
         client.load(payload["model"])
         score = client.evaluate("val")
         return Payload(numbers={"correct": score.correct, "validation": score.samples})
@@ -164,12 +164,12 @@ class FedDdrl(AgentMethod):
     # Settings
 
     def rehearsal(self) -> "FedDdrl":
-        """Without FedAvg's rounds at the start."""
+        """The method without FedAvg's rounds at the start."""
         return self.model_copy(update={"agents": self.agents.changed(learn="always", warmup=0)})
 
 
 def _states(probed: Replies, seconds: Mapping[int, float]) -> dict[int, Tensor]:
-    """The state of every client, of one order in every federation: log(1 + loss), and log(x / mean x) of all else."""
+    """The state of every client, of the same order in every federation: log(1 + loss), then log(x / mean x)."""
     transfers = {k: probed.times[k].transfer if k in probed.times else 0.0 for k in probed}
     columns = [
         torch.tensor([probed[k].number("loss") for k in probed]).clamp(min=0).log1p(),
@@ -181,7 +181,7 @@ def _states(probed: Replies, seconds: Mapping[int, float]) -> dict[int, Tensor]:
 
 
 def _counts(reply: Payload) -> list[float]:
-    """Samples of the validation data that a model got right, and all of them."""
+    """The number of correctly classified validation samples, and of all validation samples."""
     return [reply.number("correct"), reply.number("validation")]
 
 
@@ -191,7 +191,7 @@ def _relative(values: Sequence[float]) -> Tensor:
 
 
 def _accuracy(counts: Sequence[Sequence[float]]) -> float:
-    """Right ones of all samples, pooled; 0 without samples."""
+    """The pooled accuracy; 0 without samples."""
     return sum(row[0] for row in counts) / max(sum(row[1] for row in counts), 1)
 
 
@@ -201,18 +201,18 @@ FedDdrl.card = Card(
     year=2023,
     exchanged="the model down, two numbers up; a number of epochs down and, unless terminated, the model up; the "
     "new model down, its accuracy up",
-    client_state="of a client that was terminated: the model it was sent, and its own after the first epoch",
+    client_state="if it was terminated: the model it received, and its own after the first epoch",
     server_state="the global model; two agents: network, target network, moments, replay",
-    cost="that of FedAvg with the chosen numbers of epochs, and two forward passes over the validation data",
-    limits=("warmup of all rounds: FedAvg, whose first epoch is a task of its own",),
+    cost="as FedAvg with the chosen numbers of epochs, plus two forward passes over the validation data",
+    limits=("warmup of all rounds: FedAvg, whose first epoch is a separate task",),
     deviations=(
-        "Balanced-MixUp, with which the paper changes the training data, is left out: it fits any method",
+        "Balanced-MixUp, with which the paper changes the training data, is left out: it suits any method",
         "accuracy is that of validation data, pooled over all clients that probed, before and after: the server "
         "has no test data",
         "the gain is that of the accuracy itself, and the time is relative to FedAvg's round: the slowest client's "
         "E epochs",
         "without a policy, the first rounds of a run are FedAvg's; the paper trains the agents before",
-        "if all were to be terminated, the fastest goes on",
+        "if the agents terminate all clients, the fastest continues",
         "the final pass trains E epochs",
     ),
     only_sums=False,

@@ -36,10 +36,10 @@ class FedDRLAgents(AgentTables):
 
 
 class FedDRL(AgentMethod):
-    """FedAvg whose aggregation weights, the impact factors, are an agent's decision (Nguyen et al., 2022).
+    """FedAvg in which an agent chooses the aggregation weights, the impact factors (Nguyen et al., 2022).
 
-    Exchanged: the whole model, down and up; up also the client's loss before and after training and its number of
-    samples; down once more the new global model, up its loss on validation data.
+    Exchanged: the whole model, down and up, with the client's loss before and after training and its number of samples;
+    then the new global model down, its loss on validation data up.
     Client: E epochs of SGD from the received model.
     Server: state s = (loss before, loss after, n) of every client k of the cohort; action a = (mu_k, sigma_k) with
     sigma_k <= beta mu_k; impact factors alpha = softmax(z), z_k ~ N(mu_k, sigma_k^2); w = sum_k alpha_k w_k; reward
@@ -53,20 +53,20 @@ class FedDRL(AgentMethod):
         year=2022,
         exchanged="the model down, the model, its losses before and after training up; the new model down, its loss up",
         server_state="the global model; the agent: actor, critic, their target networks and moments, its replay",
-        cost="that of FedAvg, two forward passes over the training data and one over the validation data; "
+        cost="as FedAvg, plus two forward passes over the training data and one over the validation data; "
         "an agent's step on the server",
         limits=(
             "updates = 0: nearly equal impact factors, except for the draw",
             "impact factors in proportion to the data: FedAvg",
         ),
         deviations=(
-            "the agent learns in the run itself; the paper trains it before, in two stages: several workers gather "
-            "experience online in federations of their own, then one agent learns from all of it offline",
-            "replay is drawn evenly; the paper prefers transitions with a large temporal-difference error",
+            "the agent learns in the run itself; the paper trains it before, in two stages: several workers collect "
+            "experience online in separate federations, then one agent learns from all of it offline",
+            "replay is drawn uniformly; the paper prefers transitions with a large temporal-difference error",
             "the reward is measured on validation data of the clients that answered, right after aggregation",
             "losses enter the state as log(1 + loss), sample counts as log(n / mean n): all of the same order",
             "the state has a mask, so that clients may drop out; the paper's cohort always has K clients",
-            "exploration noise is added to the actor's logits, so that an action keeps within its bounds",
+            "exploration noise is added to the actor's logits, so that actions stay within their bounds",
             "span, noise, batch and updates are ours, since an agent without pre-training must learn within the run; "
             "the other defaults are usual for DDPG and not checked against the paper's table",
         ),
@@ -75,22 +75,25 @@ class FedDRL(AgentMethod):
     needs_validation: ClassVar = True
 
     beta: float = Field(
-        0.5, ge=0, le=1, description="largest deviation of an impact factor's logit, as a share of its mean"
+        0.5, ge=0, le=1, description="largest deviation of an impact factor's logit, relative to its mean"
     )
     span: float = Field(
-        2.0, gt=0, le=20, description="largest mean; without a draw two impact factors differ by e^span at most"
+        2.0,
+        gt=0,
+        le=20,
+        description="largest mean; without deviations two impact factors differ by a factor of e^span at most",
     )
     agents: FedDRLAgents = FedDRLAgents()
 
     def inert(self) -> str | None:
         return (
             "updates = 0: the agent never learns, impact factors stay nearly equal"
-            if not self.agents.impact.teaches
+            if not self.agents.impact.can_learn
             else None
         )
 
     def passes(self, epochs: int) -> float:
-        return epochs + 2 / 3  # the losses before and after; validation data are few
+        return epochs + 2 / 3  # two forward passes for the losses before and after; validation data are few
 
     # On the server
 
@@ -114,8 +117,8 @@ class FedDRL(AgentMethod):
         draws = None if server.greedy else server.stream("impact")
         factors = dict(zip(replies, _factors(decision.numbers("factors"), draws), strict=True))
         server.weights = server.average(replies, weights=factors)
-        # Asked now and not with the next download, which would be free: the clients of the reward are those of the
-        # state, and a round's decision is stored with its reward.
+        # Ask now instead of with the next download, which would be free: the same clients give state and reward, and a
+        # decision is stored with its reward.
         judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
         losses = [reply.number("loss") for reply in judged.values() if reply.number("samples")]
         if losses:
@@ -150,13 +153,13 @@ def _features(replies: Replies) -> dict[int, list[float]]:
     numbers = [[reply.number(name) for name in ("before", "after", "samples")] for reply in replies.values()]
     known = torch.tensor(numbers, dtype=torch.double)
     samples = known[:, 2].clamp(min=1)
-    # Deviation: the paper gives the numbers as they are; the logarithms are of one order in every federation.
+    # Deviation: the paper uses the numbers as they are; their logarithms are of one order in every federation.
     scaled = torch.cat([known[:, :2].clamp(min=0).log1p(), (samples / samples.mean()).log()[:, None]], 1)
     return dict(zip(replies, scaled.tolist(), strict=True))
 
 
 def _factors(action: Tensor, stream: torch.Generator | None) -> list[float]:
-    """Impact factors from (mean, deviation) of each client; with a stream, of a draw."""
+    """Impact factors from the (mean, deviation) of each client; with a stream, their logits are drawn."""
     logits, deviations = action.double().unbind(-1)
     if stream is not None:
         logits = logits + deviations * torch.randn(len(logits), generator=stream, dtype=torch.double)

@@ -13,7 +13,7 @@ from fedtailor.weights import Weights, delta, learned, mean, norm, select
 
 
 class FedFomo(Method):
-    """Every client weighs the models of others by how much they help it (Zhang et al., 2021).
+    """Every client weights the models of other clients by how much they reduce its loss (Zhang et al., 2021).
 
     Exchanged: the models of up to M peers down; the client's model and its raw weights up.
     Client: with v the model before its last training and its own trained model among the candidates,
@@ -26,15 +26,15 @@ class FedFomo(Method):
     name: ClassVar = "fedfomo"
     needs_validation: ClassVar = True
 
-    M: int = Field(5, ge=0, le=10_000, description="models of peers that a client downloads in a round")
+    M: int = Field(5, ge=0, le=10_000, description="number of peers' models that a client downloads per round")
     epsilon: float = Field(0.3, ge=0, le=1, description="probability that a client's peers are drawn at random")
-    decay: float = Field(0.05, ge=0, le=1, description="by how much epsilon falls per round, down to 0")
+    decay: float = Field(0.05, ge=0, le=1, description="decrease of epsilon per round, down to 0")
 
     def inert(self) -> str | None:
         return "M = 0 downloads no model: this is Local-only" if self.M == 0 else None
 
     def passes(self, epochs: int) -> float:
-        """Training, and forward passes over validation data of about a fifth of the training data."""
+        """Training plus forward passes over validation data, about a fifth of the training data."""
         return epochs + (self.M + 2) / 3 / 5
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
@@ -90,14 +90,14 @@ class FedFomo(Method):
     def _weigh(self, client: Client, models: Mapping[int, Weights]) -> dict[int, float]:
         """The raw w_n of every candidate.
 
-        The client's network is used for it.
+        It uses the client's network and overwrites its weights.
         """
         if len(client.data("val")[1]) == 0:
             return {}
         before = client.state.get("before") or models[client.id]
         reference = self._loss(client, before)
         raw = {}
-        # One batched pass per model: all models at once (vmap) take three times as long, as grouped convolutions.
+        # One batched pass per model: all models at once (vmap, grouped convolutions) take three times as long.
         for n, model in models.items():
             distance = norm(delta(learned(model, client.network.statistics), before))
             gain = reference - self._loss(client, model)
@@ -117,7 +117,7 @@ FedFomo.card = Card(
     client_state="its model, and the one before its last training",
     server_state="the last model and the affinities of every client, stored by row; "
     "in memory only the models that are sent and up to 64 MB of rows",
-    cost="that of FedAvg and M + 2 evaluations on the validation data",
+    cost="as FedAvg, plus M + 2 evaluations on the validation data",
     limits=("M = 0: Local-only", "a client without validation data, or without a useful peer: Local-only"),
     deviations=(
         "peers' models are those of their last training, which under partial participation may be rounds ago",

@@ -11,7 +11,7 @@ from fedtailor.weights import delta, learned, select
 
 
 class FedNova(Method):
-    """FedAvg with each client's update divided by how far its steps reach (Wang et al., 2020).
+    """FedAvg with each client's update normalised by its effective number of steps (Wang et al., 2020).
 
     Exchanged: the model down; the normalised update and its norm up.
     Client: tau_i steps of SGD; d_i = (w - w_i) / |a_i|, where a_i holds the factors with which the gradients of the
@@ -23,7 +23,7 @@ class FedNova(Method):
 
     name: ClassVar = "fednova"
 
-    mu: float = Field(0.0, ge=0, le=1000, description="strength of a pull to the received model; 0 is none")
+    mu: float = Field(0.0, ge=0, le=1000, description="strength of a pull to the received model; 0: no pull")
 
     def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         if training.optimiser == "adam":
@@ -61,10 +61,10 @@ FedNova.card = Card(
     exchanged="the model down; the normalised update and its norm up",
     limits=(
         "the same number of steps on every client: FedAvg",
-        "Adam: its moves are not sums of gradients, the number of steps stands for |a_i|",
+        "Adam: its moves are not sums of gradients, the number of steps replaces |a_i|",
     ),
     deviations=(
-        "weight decay and clipping count as part of the local loss, so they leave a_i as it is",
+        "weight decay and clipping count as part of the local loss, so they do not change a_i",
         "running statistics are averaged by data size; the paper does not treat them",
         "no momentum on the server, which the paper offers as an option",
     ),

@@ -18,9 +18,9 @@ from fedtailor.weights import Weights, select
 
 
 class FedPAC(Method):
-    """Features aligned to common class centroids, heads combined by an optimal mix (Xu et al., 2023).
+    """Aligns features to common class centroids, and combines heads by an optimal mix (Xu et al., 2023).
 
-    Exchanged: body, a head of the client's own and the class centroids c_k down; body, head, class means and counts,
+    Exchanged: body, the client's own head and the class centroids c_k down; body, head, class means and counts,
     H_i = p(y) E[feature | y] and its variance V_i up.
     Client: ``head_epochs`` on the head, then E epochs on the body under
     loss + lam mean (feature - c_y)^2; H_i and V_i come from the received body, the class means from the trained one.
@@ -30,10 +30,10 @@ class FedPAC(Method):
 
     name: ClassVar = "fedpac"
 
-    lam: float = Field(1.0, ge=0, le=1000, description="strength of the alignment; 0 switches it off")
-    head_epochs: int = Field(1, ge=0, le=10_000, description="epochs on the head, before the run's on the body")
+    lam: float = Field(1.0, ge=0, le=1000, description="strength of the alignment; 0: no alignment")
+    head_epochs: int = Field(1, ge=0, le=10_000, description="epochs on the head, before the run's epochs on the body")
     heads: Literal["optimal", "mean", "own"] = Field(
-        "optimal", description="what a client's head is: the optimal mix, the mean by data size, or its own"
+        "optimal", description="the head that a client gets: the optimal mix, the mean by data size, or its own"
     )
 
     def inert(self) -> str | None:
@@ -63,7 +63,7 @@ class FedPAC(Method):
             server.memory[client]["head"] = server.average(replies, weights=weights, names=head)
 
     def _shares(self, replies: Replies) -> Tensor:
-        """The share of each head in that of each client.  # (clients, clients)"""
+        """The share of each head in the head of each client.  # (clients, clients)"""
         if self.heads == "own":
             return torch.eye(len(replies))
         joint = torch.stack([reply["statistics"]["H"] for reply in replies.values()])
@@ -71,7 +71,7 @@ class FedPAC(Method):
         return combinations(joint, torch.tensor(variances, dtype=torch.float64))
 
     def _model(self, server: Server, client: int) -> Weights:
-        # Deviation: a newcomer gets the mean of the last heads; the paper leaves it the initial one.
+        # Deviation: a new client gets the mean of the last heads; in the paper it keeps the initial head.
         own: Weights = server.memory.peek(client).get("head", {})
         return {**server.weights, **own}
 
@@ -87,7 +87,7 @@ class FedPAC(Method):
 
     def upload(self, client: Client) -> Payload:
         received = client.features(client.second_network(client.received))
-        trained = client.features(batch_statistics=True)  # as the alignment sees features, in training
+        trained = client.features(batch_statistics=True)  # normalised as in training, as the alignment sees features
         with evaluating(client.network.module):
             outputs = client.network(client.data("train")[0][:1]).shape[1]
         members = F.one_hot(_classes(client, client.data("train")[1]), outputs)  # (samples, classes)
@@ -128,7 +128,7 @@ def combinations(joint: Tensor, variances: Tensor) -> Tensor:
     D_i[j, k] = <H_i - H_j, H_i - H_k>, of which only inner products of the H are needed.  # (clients, clients)
     """
     rows = joint.double().flatten(1)
-    rows = rows - rows.mean(0)  # changes no difference, keeps digits
+    rows = rows - rows.mean(0)  # a common shift changes no difference and saves digits
     inner = rows @ rows.T
     spread = torch.diag(variances.double())
     return torch.stack(
@@ -137,12 +137,12 @@ def combinations(joint: Tensor, variances: Tensor) -> Tensor:
 
 
 def _centroids(replies: Sequence[Weights], before: Weights | None) -> Weights:
-    """Class means weighted by class counts; a class without samples now keeps its old one."""
+    """Class means weighted by class counts; a class without samples keeps its old centroid."""
     counts = torch.stack([reply["counts"] for reply in replies])  # (clients, classes)
     means = torch.stack([reply["means"] for reply in replies])  # (clients, classes, features)
     total = counts.sum(0)
     now = (means * counts[:, :, None]).sum(0) / total.clamp(min=1)[:, None]
-    if before is None:  # of classes never seen the counts stay zero, and they align nothing
+    if before is None:  # classes that were never seen have count 0 and align nothing
         return {"means": now, "counts": total}
     seen = total > 0
     return {
@@ -163,12 +163,12 @@ FedPAC.card = Card(
     year=2023,
     exchanged="the model and class centroids down; the model, class means and feature statistics up",
     server_state="the global body, the mean head, the class centroids, and a head for every client seen",
-    cost="that of FedAvg and three forward passes; a quadratic programme per client on the server",
+    cost="as FedAvg, plus three forward passes; a quadratic programme per client on the server",
     limits=(
         "lam = 0 and heads = own: FedRep",
         "lam = 0 and heads = mean: FedRep that shares its head as well",
         "a client with no variance (one sample) gets its own head back",
-        "where all the weight falls on one client, another one receives that client's head",
+        "if all the weight falls on one client, another client receives that client's head",
         "needs a network that ends with its head: there are no features to align otherwise",
     ),
     deviations=(

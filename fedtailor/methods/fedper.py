@@ -7,7 +7,7 @@ class FedPer(Method):
     """Shared body, private head (Arivazhagan et al., 2019).
 
     Exchanged: the body, down and up.
-    Client: E epochs of SGD on body and head together (Alg. 1); the head never leaves.
+    Client: E epochs of SGD on body and head together (Alg. 1); the head never leaves the client.
     Server: the mean of the bodies, weighted by data size (Alg. 2).
     """
 

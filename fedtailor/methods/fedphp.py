@@ -11,7 +11,7 @@ from fedtailor.models import Network
 from fedtailor.parties import Client
 from fedtailor.weights import mean
 
-# Of the kernels, in units of squared distance. Deviation: the authors' code scales them with each batch.
+# Bandwidths of the kernels, in squared distance. Deviation: the authors' code scales them with each batch.
 BANDWIDTHS = (10.0, 15.0, 20.0, 50.0)
 
 
@@ -27,7 +27,7 @@ class FedPHP(Method):
 
     name: ClassVar = "fedphp"
 
-    lam: float = Field(0.1, ge=0, le=1, description="share of the transfer in the loss; 0 learns from the data alone")
+    lam: float = Field(0.1, ge=0, le=1, description="share of the transfer in the loss; 0: learn only from the data")
     mu: float = Field(0.1, ge=0, le=1, description="weight of the inherited model at the end; 0 inherits nothing")
 
     def inert(self) -> str | None:
@@ -42,13 +42,13 @@ class FedPHP(Method):
 
     def fit(self, client: Client) -> None:
         inherited = client.state.get("inherited")
-        # Deviation: nothing is transferred before there is something of the client's own to inherit.
+        # Deviation: nothing is transferred before the client has a model of its own to inherit.
         if inherited is None or self.lam == 0:
             client.train()
         else:
             client.train(objective=self._transfer(client, client.second_network(inherited)))
         trained = client.weights()
-        # Deviation: the clock is the round; the paper's is the client's participations over their expected number.
+        # Deviation: mu grows with the round; in the paper with the client's participations over their expected number.
         mu = self.mu * min(1.0, client.round / max(1, client.rounds))
         client.state["inherited"] = trained if inherited is None else mean([inherited, trained], [mu, 1 - mu])
 
@@ -91,7 +91,7 @@ FedPHP.card = Card(
     year=2021,
     exchanged="the model down, the model up",
     client_state="its inherited private model",
-    cost="that of FedAvg and a forward pass of the inherited model per epoch",
+    cost="as FedAvg, plus a forward pass of the inherited model per epoch",
     limits=(
         "lam = 0: the global model is FedAvg's; the personal one is a moving average",
         "lam = mu = 0: FedAvg",
@@ -100,9 +100,9 @@ FedPHP.card = Card(
     deviations=(
         "mu and lam are 0.1 as in pFedRLLA's comparison; the authors' code has mu = 0.9",
         "mu grows with the round; in the paper with the client's participations over their expected number, "
-        "which comes to the same on average and needs no knowledge of the sampling",
+        "which is the same on average and needs no knowledge of the sampling",
         "a client's first training has nothing to learn from; the authors' code begins with the initial model",
         "the kernels' bandwidths are fixed (10, 15, 20, 50); the authors' code scales them with each batch",
-        "where a network cannot be cut before its head, its outputs take the place of the features",
+        "if a network cannot be cut before its head, its outputs replace the features",
     ),
 )

@@ -7,7 +7,7 @@ from fedtailor.parties import Client
 
 
 class FedProx(Method):
-    """FedAvg whose clients are held near the received model (Li et al., 2020).
+    """FedAvg with a proximal term that keeps clients near the received model (Li et al., 2020).
 
     Exchanged: the whole model, down and up.
     Client: minimises f_i(w) + mu/2 |w - w_received|^2 (eq. 2); the gradient of the proximal term passes

@@ -10,7 +10,7 @@ class FedRep(Method):
     """Shared body, private head; the head is trained first, then the body (Collins et al., 2021).
 
     Exchanged: the body, down and up.
-    Client: ``head_epochs`` on the head over the received body, then E epochs on the body under that head (Alg. 1).
+    Client: ``head_epochs`` on the head with the received body, then E epochs on the body with that head (Alg. 1).
     Server: the mean of the bodies, weighted by data size.
     """
 
@@ -18,7 +18,7 @@ class FedRep(Method):
     shares: ClassVar = "body"
 
     # Deviation: 5 as in pFedRLLA's comparison; the paper has 10.
-    head_epochs: int = Field(5, ge=0, le=10_000, description="epochs on the head, before the run's on the body")
+    head_epochs: int = Field(5, ge=0, le=10_000, description="epochs on the head, before the run's epochs on the body")
 
     def inert(self) -> str | None:
         if self.head_epochs == 0:
@@ -39,7 +39,7 @@ FedRep.card = Card(
     exchanged="the body down, the body up",
     client_state="its head",
     server_state="the global body",
-    cost="that of FedAvg and a forward pass: the frozen body's features are computed once for all head epochs",
+    cost="as FedAvg, plus a forward pass: the frozen body's features are computed once for all head epochs",
     limits=(
         "head_epochs = 0: FedBABU before its fine-tuning",
         "epochs = 0: private heads on the initial body",

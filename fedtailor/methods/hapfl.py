@@ -40,14 +40,14 @@ class HAPFLAgents(AgentTables):
 
 
 class HAPFL(AgentMethod):
-    """Two agents choose every client's model size and number of epochs, so that nobody waits (Chen et al., 2025).
+    """Two agents choose every client's model size and number of epochs to avoid waiting (Chen et al., 2025).
 
-    The run's model is the LiteModel, which all clients train beside a local model of one of ``sizes``.
+    The run's model is the LiteModel, which all clients train together with a local model of one of ``sizes``.
     Exchanged: first, the time T^d of an epoch of the LiteModel up; then the LiteModel, the model of the chosen size and
     the number of epochs tau down; both models, their accuracies and the entropy H of the labels up.
     Server: PPO1 chooses sizes a from T^d' = T^d / min T^d (eq. 16, 17), rewarded with MD - max / min of the time of an
     epoch (eq. 23). PPO2 chooses shares sigma of the epochs from M(a) T^d' (eq. 24, 25), rewarded with min - max of the
-    training times T^l (eq. 28); everyone trains one epoch, and sigma divides the other k E - k (eq. 12, 13, 27). The
+    training times T^l (eq. 28); all train one epoch, and sigma divides the other k E - k (eq. 12, 13, 27). The
     new LiteModel and, apart from it, the new model of each size is the mean of its cohort's, weighted with
     W = (softmax(H) + softmax(acc)) / 2 (eq. 38).
     Client: minimises L1 = lambda1 CE + lambda2 D_KL(local || lite) over the local model and L2 = lambda3 CE + lambda4
@@ -63,17 +63,21 @@ class HAPFL(AgentMethod):
     counts_epochs: ClassVar = True
     carries: ClassVar = ("timeline",)
 
-    sizes: ModelFamily = Field((), description="the local models, smallest first; none: one like the run's own")
+    sizes: ModelFamily = Field((), description="the local models, smallest first; empty: one like the run's own model")
     adapts: Literal["both", "sizes", "intensities", "neither"] = Field(
-        "both", description="what is decided anew in each round; fixed are the last of the sizes, and equal epochs"
+        "both", description="what the agents decide in each round; otherwise the last of the sizes, and equal epochs"
     )
     lambda1: float = Field(0.4, ge=0, le=1000, description="weight of the labels for the local model")
     lambda2: float = Field(0.6, ge=0, le=1000, description="weight of the LiteModel's outputs for the local model")
     lambda3: float = Field(0.5, ge=0, le=1000, description="weight of the labels for the LiteModel")
     lambda4: float = Field(0.5, ge=0, le=1000, description="weight of the local model's outputs for the LiteModel")
-    md: float = Field(10.0, ge=0, description="ratio MD of the slowest to the fastest for which PPO1's reward is 0")
-    state: Literal["ratio", "log"] = Field("ratio", description="how the agents see times: T / min T, or its logarithm")
-    warm: int = Field(0, ge=0, le=1_000_000, description="steps of imitating the search before the first round")
+    md: float = Field(10.0, ge=0, description="ratio MD of the slowest to the fastest time at which PPO1's reward is 0")
+    state: Literal["ratio", "log"] = Field(
+        "ratio", description="form of the times that agents see: T / min T, or its logarithm"
+    )
+    warm: int = Field(
+        0, ge=0, le=1_000_000, description="steps in which the agents imitate the search before the first round"
+    )
     agents: HAPFLAgents = HAPFLAgents()
 
     # On the server
@@ -102,7 +106,7 @@ class HAPFL(AgentMethod):
         assessed: Replies = yield Ask("assess", dict.fromkeys(cohort, Payload(numbers={"flops": kept.lite})))
         seconds = {k: assessed.computed(k, kept.work * reply.number("samples")) for k, reply in assessed.items()}
         order = sorted(seconds, key=lambda k: (seconds[k], k))
-        # The final pass prepares more clients than a round has: groups of fast and slow ones, as cohorts are.
+        # The final pass prepares more clients than a round can have: in groups of fast and slow ones, like cohorts.
         groups = -(-len(order) // server.largest_cohort)
         payloads: dict[int, Payload] = {}
         for place in range(groups):
@@ -116,7 +120,7 @@ class HAPFL(AgentMethod):
         given = timeline.latest
         assert given is not None
         self._aggregate(server, replies, given.sizes)  # lines 20, 21
-        # Line 22: rewards by the times T^l of those that answered. The framework does lines 23-30.
+        # Line 22: rewards from the times T^l of the clients that answered. The framework does lines 23-30.
         seconds = {}
         for k in replies:
             work = TRAINING * server.state["hapfl"].flops[given.sizes[k]] * server.sizes[k] * given.epochs[k]
@@ -126,7 +130,7 @@ class HAPFL(AgentMethod):
         if len(seconds) < 2:
             return
         rates = [seconds[k] / given.epochs[k] for k in seconds]
-        # Deviation: PPO2's in units of E epochs of the LiteModel on the fastest client, whatever the data set is.
+        # Deviation: PPO2's reward is in units of E epochs of the LiteModel on the fastest client, for any data set.
         unit = max(1, server.training.epochs) * positive(min(given.seconds.values()))
         rewards = {
             SIZE: self.md - max(rates) / min(rates),  # eq. 23
@@ -143,7 +147,7 @@ class HAPFL(AgentMethod):
     # On a client
 
     def assess(self, client: Client, payload: Payload) -> Payload:
-        """Lines 9, 10: an epoch of the LiteModel, whose weights are thrown away; not run where no time is measured."""
+        """Lines 9, 10: train the LiteModel for an epoch and discard it; skipped unless time is measured."""
         if client.measured:
             client.train(epochs=1)
         client.spend(TRAINING * payload.number("flops") * client.samples)
@@ -194,7 +198,7 @@ class HAPFL(AgentMethod):
         return Decision(name, seen, {name: kind}, agent, slots, deciders={"search": search}, streams=streams)
 
     def _allocate(self, server: Server, seconds: Mapping[int, float]) -> Steps:
-        """Line 12: sizes and epochs of these clients, who come in the order of their assessed times T^d."""
+        """Line 12: choose sizes and epochs of these clients, which are sorted by their assessed times T^d."""
         ratios: dict[str, float] = server.state["hapfl"].ratios  # M(a)
         fastest = positive(min(seconds.values()))
         times = {k: positive(seconds[k]) / fastest for k in seconds}  # T^d', eq. 16
@@ -227,7 +231,7 @@ class HAPFL(AgentMethod):
 
     def inert(self) -> str | None:
         if self.adapts in ("both", "sizes") and len(self.sizes) < 2:
-            return "there is one size of local models only: name several in method.sizes"
+            return "there is only one size of local models: name several in method.sizes"
         return super().inert() if self.adapts != "neither" else None
 
     def passes(self, epochs: int) -> float:
@@ -243,7 +247,7 @@ class HAPFL(AgentMethod):
         return HAPFLRehearsal.model_validate({**settings, "agents": self.agents.changed(learn="always")})
 
     def learned(self, server: Server) -> dict[str, Any]:
-        return {}  # the timeline is no part of a policy
+        return {}  # the timeline is not part of a policy
 
 
 HAPFL.card = Card(
@@ -253,7 +257,7 @@ HAPFL.card = Card(
     exchanged="an assessed time up; LiteModel, local model, size and epochs down; both models, their validation "
     "accuracies and the entropy of the client's labels (one number, no histogram) up",
     server_state="the LiteModel; a model of every size; two agents: actor, critic, their moments and buffers",
-    cost="that of FedAvg with LiteModel and local model, one epoch of the LiteModel (on the clock only), and a "
+    cost="as FedAvg with LiteModel and local model, one epoch of the LiteModel (on the clock only), and a "
     "forward pass of both over the validation data",
     limits=(
         "one size, equal devices and data, adapts = neither, lambda3 = 1, lambda4 = 0: FedAvg of LiteModels with "
@@ -261,14 +265,14 @@ HAPFL.card = Card(
         "adapts = sizes: the same epochs for all; adapts = intensities: the last of sizes for all",
     ),
     deviations=(
-        "eq. 39 adds the mean to the old model, which would grow: it takes its place",
+        "the mean replaces the old model; eq. 39 adds it to the old model, which would grow",
         "the accuracies in W are those of validation data",
-        "the slots of the agents are in the order of the assessed times, so that they know no client ids",
+        "the agents' slots are sorted by the assessed times, so that agents know no client ids",
         "the reward of PPO2 is in units of E epochs of the LiteModel on the fastest client",
         "whole epochs: the shares of sigma are rounded down, the rest goes to the largest remainders, and "
         "of equal ones to the fastest client's",
-        "a decision is an episode of its own (discount 0), since allocations do not change the next cohort's times",
-        "the networks of the agents and their passes over a buffer are not in the paper: they are usual ones",
+        "each decision is its own episode (discount 0), since allocations do not change the next cohort's times",
+        "the paper does not give the agents' networks and passes over a buffer: ours are usual ones",
     ),
     only_sums=False,
 )

@@ -8,7 +8,7 @@ from fedtailor.parties import Client, Replies, Schema, Server
 
 
 class HAPFLRehearsal(HAPFL):
-    """HAPFL on the clock alone, on which its rewards depend: models are neither sent nor trained."""
+    """HAPFL without models: its rewards depend only on the clock, so models are neither sent nor trained."""
 
     rehearses: ClassVar = HAPFL
 

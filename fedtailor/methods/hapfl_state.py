@@ -1,4 +1,4 @@
-"""What HAPFL's server keeps, and what its clients send."""
+"""The state of HAPFL's server, and the form of its clients' replies."""
 
 from dataclasses import dataclass, field
 
@@ -9,20 +9,20 @@ from fedtailor.weights import Weights
 
 @dataclass
 class Allocation(State):
-    """What the clients of a round are given, in the order of their assessed times."""
+    """The sizes and epochs of the clients of a round, in the order of their assessed times."""
 
     seconds: dict[int, float]  # T^d
     sizes: dict[int, str]  # a
     epochs: dict[int, int]  # tau
-    training: dict[int, float] = field(default_factory=dict)  # T^l of those that answered
+    training: dict[int, float] = field(default_factory=dict)  # T^l of the clients that answered
 
 
 @dataclass
 class Kept(State):
-    """What the server keeps beside the LiteModel: ``server.state["hapfl"]``."""
+    """What the server keeps besides the LiteModel: ``server.state["hapfl"]``."""
 
-    lite: int  # multiply-adds of a sample's forward pass through the LiteModel
-    flops: dict[str, int]  # and through both models, for every size; M(a) is their ratio to the LiteModel's
+    lite: int  # multiply-adds of the LiteModel's forward pass per sample
+    flops: dict[str, int]  # the same for both models, by size; M(a) is their ratio to `lite`
     sizes: dict[str, Weights]  # the model of every size
 
     @property
@@ -38,7 +38,7 @@ class Kept(State):
 
 @dataclass
 class Timeline(State):
-    """The first and the latest round: ``server.state["timeline"]``."""
+    """The allocations of the first and the latest round: ``server.state["timeline"]``."""
 
     first: Allocation | None = None
     latest: Allocation | None = None

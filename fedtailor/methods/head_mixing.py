@@ -1,4 +1,4 @@
-"""What pFedRLLA and our form of it share: whose models are mixed, what the agent sees of them, and its reward."""
+"""What pFedRLLA and pFedRLLA-after share: the models to mix, the agent's view of them, and its reward."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,27 +35,27 @@ from fedtailor.parties.state import State
 from fedtailor.weights import Weights, combinations, select
 
 HEAD = "head-weights"  # the name of the decision
-OWN, FRESH = "own", "fresh"  # the client's model before and after its training, beside those of its peers
-PACE = 0.1  # of the running target accuracy
-REWARDS = 5.0  # factor of the rewards that the critic learns, which are of the order 1/5
-SMALLEST = 1e-3  # similarity, for its logarithm
+OWN, FRESH = "own", "fresh"  # slots of the client's own model, before and after its training
+PACE = 0.1  # step size of the running target accuracy
+REWARDS = 5.0  # factor of the critic's rewards, which are of the order 1/5
+SMALLEST = 1e-3  # smallest similarity, so that its logarithm exists
 COUNTS = {"samples": Range(0, whole=True), "validation": Range(0, whole=True)}
 FACTS = {**COUNTS, "accuracy": Range(0, 1)}
 
-Shares = Mapping[Key, float]  # of every model in a mix, which need not sum to one
+Shares = Mapping[Key, float]  # share of every model in a mix; they need not sum to one
 
 
 class EmbeddingSettings(BaseModel):
-    """What embeds heads."""
+    """Settings of the embedding of heads."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["mhae", "pca"] = Field("mhae", description="the auto-encoder, or plain PCA")
-    size: int = Field(128, ge=1, le=10_000, description="numbers in an embedding")
+    size: int = Field(128, ge=1, le=10_000, description="length of an embedding")
     side: int = Field(
-        16, ge=1, le=1000, description="rows and columns of a layer after its PCA, for the auto-encoder; the paper: 32"
+        16, ge=1, le=1000, description="for the auto-encoder: rows and columns of a layer after its PCA; the paper: 32"
     )
-    steps: int = Field(10, ge=0, le=100_000, description="steps of the auto-encoder's learning in a training")
+    steps: int = Field(10, ge=0, le=100_000, description="learning steps of the auto-encoder per training")
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Peer(State):
     model: Weights
     samples: float
     trained: float  # the round in which the client last trained
-    known: bool = True  # whether it trained at all
+    known: bool = True  # whether the client has ever trained
 
     @classmethod
     def of(cls, reply: Payload) -> "Peer":
@@ -75,10 +75,10 @@ class Peer(State):
 
 @dataclass
 class Learned(State):
-    """What an episode hands to the next."""
+    """What the next episode keeps."""
 
     embedding: MHAE | PCAEmbedding
-    running: float | None = None  # mean accuracy, the target of the reward unless it is given
+    running: float | None = None  # running mean accuracy: the target of the reward if the settings give none
 
 
 @dataclass
@@ -86,11 +86,11 @@ class Previous(State):
     """The previous cohort."""
 
     peers: dict[int, Peer] = field(default_factory=dict)
-    version: int = 0  # of the agent: tells clients to refresh the body that rewards are measured with
+    version: int = 0  # version of the agent: a change tells clients to refresh the body that rewards are measured with
 
 
 class View:
-    """Whose models are mixed for a client: those of the previous cohort in the order of ids, then its own."""
+    """The models that are mixed for a client: those of the previous cohort in the order of ids, then its own."""
 
     def __init__(self, target: int, own: Peer, peers: Mapping[int, Peer], round: int, fresh: bool = False):
         others = {j: peer for j, peer in peers.items() if j != target}
@@ -100,15 +100,15 @@ class View:
         self.sizes = [peer.samples for peer in models] + ([own.samples] if fresh else [])
         self.ages = [round - peer.trained for peer in models] + ([0.0] if fresh else [])
         self.known = [peer.known for peer in models] + ([True] if fresh else [])
-        # The target counts only if it was among them, with its own model, which is the same one or newer.
+        # The target counts only if it was in the previous cohort; its own model is the same one or newer.
         self.cohort: Shares = {OWN if j == target else j: peer.samples for j, peer in peers.items()}
 
     def shares(self, rule: str, decided: Decided | None, gamma: float) -> Shares:
-        """The share of every model by a rule: ``none`` (no mix), ``size`` or ``agent``."""
+        """The share of every model by ``rule``: ``none`` (no mix), ``size`` or ``agent``."""
         if rule == "none":
             return {FRESH: 1.0} if self.fresh else self.cohort
         weights = self.sizes if decided is None or rule == "size" else decided.numbers("weights").tolist()
-        # Only differences count once the shares are normalised, and the freshest models keep their weight.
+        # Shares are normalised later, so only differences of ages count; the newest models keep their weight.
         discounts = [gamma ** (age - min(self.ages)) for age in self.ages]
         rows = zip(self.keys, weights, discounts, self.known, strict=True)
         return {j: weight * discount for j, weight, discount, known in rows if known}
@@ -122,23 +122,27 @@ class HeadMixing(AgentMethod):
     own_slots: ClassVar[tuple[str, ...]] = (OWN,)
 
     head: Literal["none", "size", "agent"] = Field(
-        "agent", description="how heads are mixed: `none` not at all, `size` by data size, `agent` by its decision"
+        "agent",
+        description="how heads are mixed: `none` not at all, `size` by data size, `agent` by the agent's decision",
     )
-    initial: bool = Field(True, description="whether everyone trains alone before round 1")
+    initial: bool = Field(True, description="whether all clients train alone before round 1")
     gamma: float = Field(
-        1.0, ge=0, le=1, description="discount of a model's weight for each round since its client trained; 1: none"
+        1.0,
+        ge=0,
+        le=1,
+        description="factor of a model's weight for each round since its client trained; 1: no discount",
     )
     b1: float = Field(1.0, ge=0, description="weight of the reward for accuracy above the target")
     b2: float = Field(1.0, ge=0, description="weight of the reward for accuracy gained by the mix")
-    b3: float = Field(2.0, ge=0, description="weight of the penalty for weights unlike the similarities")
+    b3: float = Field(2.0, ge=0, description="weight of the penalty for weights that differ from the similarities")
     target: Annotated[float, Field(ge=0, le=1)] | Literal["running"] = Field(
-        "running", description="the accuracy that the reward asks for: a number, or the running mean"
+        "running", description="target accuracy of the reward: a number, or the running mean"
     )
     embedding: EmbeddingSettings = EmbeddingSettings()
 
     @property
     def rules(self) -> dict[str, str]:
-        """How each part that travels is mixed."""
+        """The rule by which each exchanged part is mixed."""
         return {"head": self.head}
 
     @property
@@ -147,16 +151,16 @@ class HeadMixing(AgentMethod):
 
     @property
     def acts(self) -> bool:
-        """Whether anything is mixed by the agent, or by what stands in for it."""
+        """Whether the agent, or its replacement, mixes any part."""
         return "agent" in self.rules.values()
 
     def inert(self) -> str | None:
-        if self.acts and self.agent.decider == "agent" and not self.agent.teaches and self.policy is None:
+        if self.acts and self.agent.decider == "agent" and not self.agent.can_learn and self.policy is None:
             return "updates = 0 without a policy: the agent never learns, weights stay random or near its prior"
         return None
 
     def passes(self, epochs: int) -> float:
-        """Training, and two forward passes over validation data of about a fifth of the training data."""
+        """Training plus two forward passes over validation data, about a fifth of the training data."""
         return epochs + 2 / 3 / 5
 
     def models(self, server: Server) -> dict[str, Weights]:
@@ -169,7 +173,7 @@ class HeadMixing(AgentMethod):
             return ()
         features = [Feature("embedding", self.embedding.size), *map(Feature, ("log age", "own", "log similarity"))]
         slots = server.largest_cohort
-        weights = slots + len(self.own_slots)  # actions of order one, whatever the cohort
+        weights = slots + len(self.own_slots)  # scales actions to order one for any cohort size
         options = {"exchangeable": slots, "action_scale": weights, "reward_scale": REWARDS, **self.agent_options}
         return [
             Decision(
@@ -204,7 +208,7 @@ class HeadMixing(AgentMethod):
         return {"embedding": f"{made.kind} of size {made.size}{side}", "head layers": layers}
 
     def embedded(self, server: Server, own: Mapping[int, Peer], peers: Mapping[int, Peer]) -> dict[Any, Tensor]:
-        """The embeddings of all heads in play, by (whether of the previous cohort, client), all of one moment."""
+        """The embeddings of all heads, by (whether in the previous cohort, client), all computed at one time."""
         models = {(False, k): peer.model for k, peer in own.items()} | {(True, k): p.model for k, p in peers.items()}
         if not self.acts or not models:
             return {}
@@ -215,13 +219,13 @@ class HeadMixing(AgentMethod):
         return dict(zip(models, embedding(heads), strict=True))
 
     def decide(self, view: View, embeddings: Mapping[Any, Tensor], peers: Mapping[int, Peer], sent: Payload) -> Steps:
-        """A_k of Alg. 2: the weights of the models in a view; None where nothing is decided."""
+        """Decide A_k of Alg. 2: the weights of the models in a view; None if the agent decides nothing."""
         if not embeddings:
             return None
         k = view.target
         rows = torch.stack([embeddings[key in peers, k if key == OWN else key] for key in view.keys if key != FRESH])
         similar, known = similarity(rows), torch.tensor(view.known)
-        if view.fresh:  # as similar as can be, and unlike the client's older model not seen yet
+        if view.fresh:  # its similarity is that of the client's older model; its embedding is unknown yet
             similar = torch.cat([similar, similar[-1:]]) * known
             similar = similar / similar.sum()
             rows = torch.cat([rows, torch.zeros(1, self.embedding.size)])
@@ -244,11 +248,11 @@ class HeadMixing(AgentMethod):
         return decided
 
     def prior(self, near: Tensor, known: Tensor, others: int) -> Tensor:
-        """The logarithms of the similarities (models, 1), as the agent sees them."""
+        """The initial logits (models, 1), a feature of the agent: by default the logarithms of the similarities."""
         return near
 
     def rewards(self, server: Server, replies: Replies) -> Steps:
-        """Eq. 1 for every decision whose mix was judged."""
+        """Reward every decision whose mix was judged, by eq. 1."""
         waiting = {k: server.decisions[HEAD, k] for k in replies if (HEAD, k) in server.decisions}
         judged = {k: replies[k].number("accuracy") for k, decided in waiting.items() if decided.context["judged"]}
         known: Learned = server.state["learned"]
@@ -264,7 +268,7 @@ class HeadMixing(AgentMethod):
             yield Reward(decided, self.b1 * r1 + self.b2 * r2 - self.b3 * gap)
 
     def train_embedding(self, server: Server) -> bool:
-        """Appendices E and G: in every round of the warm-up, and whenever the agent learns, which it returns."""
+        """Train in every warm-up round and whenever the agent learns (appendices E, G). Returns whether it learns."""
         if not self.acts or self.agent.decider != "agent":
             return False
         warming = server.decisions.warming(server, HEAD)
@@ -278,14 +282,14 @@ class HeadMixing(AgentMethod):
     # Models on the server
 
     def collect(self, server: Server, cohort: Sequence[int]) -> Steps:
-        """The cohort's replies and models, and those of the previous cohort; before round 1 everyone trains alone."""
+        """Collect the replies and models of the cohort and of the previous one; before round 1 all train alone."""
         if server.round == 1 and self.initial:
             everyone = cohort if server.greedy else range(server.clients)
             yield Ask("begin", dict.fromkeys(everyone, Payload({"model": server.weights})))
         sent: Replies = yield Ask("send", dict.fromkeys(cohort, Payload()))
         own = {k: Peer.of(reply) for k, reply in sent.items()}
         previous: Previous = server.state["previous"]
-        if not previous.peers:  # round 1, or everyone failed in the round before
+        if not previous.peers:  # round 1, or all clients failed in the round before
             previous.peers = dict(list(own.items())[: server.largest_cohort])
         return sent, own, dict(previous.peers)
 
@@ -299,11 +303,11 @@ class HeadMixing(AgentMethod):
         return Payload()
 
     def keep(self, client: Client, round: int) -> None:
-        """Remember the model, and the round in which it was trained."""
+        """Keep the model, and the round in which it was trained."""
         client.state |= {"model": select(client.weights(), client.shared), "trained": round}
 
     def facts(self, client: Client) -> dict[str, Any]:
-        """Numbers of samples, and the validation accuracy of the model in the network."""
+        """The numbers of samples, and the validation accuracy of the network's model."""
         score = client.evaluate("val")
         return {**self.counts(client), "accuracy": score.correct / max(score.samples, 1)}
 
@@ -329,7 +333,7 @@ def similarity(embeddings: Tensor) -> Tensor:
 def mixes(
     server: Server, shares: Mapping[int, Mapping[str, Shares]], own: Mapping[int, Peer], peers: Mapping[int, Peer]
 ) -> dict[int, Weights]:
-    """The mix of every client, part by part, all clients' at once: a matrix of shares times the models as rows."""
+    """The mixes of all clients, part by part: a matrix of shares times the models as rows."""
     mixed: dict[int, Weights] = {k: {} for k in shares}
     models = [peer.model for peer in (*peers.values(), *(own[k] for k in shares))]
     places = {j: i for i, j in enumerate(peers)}

@@ -33,7 +33,7 @@ class IFCA(Method):
         return epochs + self.k / 3
 
     def start_server(self, server: Server) -> None:
-        server.state["clusters"] = [server.weights, *(_drawn_anew(server, j) for j in range(1, self.k))]
+        server.state["clusters"] = [server.weights, *(_reinitialised(server, j) for j in range(1, self.k))]
         server.state["chosen"] = {}
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
@@ -62,7 +62,7 @@ class IFCA(Method):
 
 
 def choose_cluster(client: Client, payload: Payload) -> int:
-    """Load the model ``cluster/<j>`` of lowest loss on the client's training data, the first of equals; its j."""
+    """Load the model ``cluster/<j>`` of lowest loss on the client's training data, the first of equals. Returns j."""
     losses = []
     for j in range(len(payload.groups)):
         client.load(payload[f"cluster/{j}"])
@@ -72,8 +72,8 @@ def choose_cluster(client: Client, payload: Payload) -> int:
     return best
 
 
-def _drawn_anew(server: Server, j: int) -> Weights:
-    """The initial model with every layer initialised again, by torch's own rule for its kind."""
+def _reinitialised(server: Server, j: int) -> Weights:
+    """The initial model with every layer reinitialised by its own ``reset_parameters``."""
     module = copy.deepcopy(server.network.module)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=server.stream(f"cluster/{j}"))))
@@ -92,13 +92,13 @@ IFCA.card = Card(
     exchanged="k models down, one model and a cluster number up",
     client_state="the number of its cluster",
     server_state="k models, and which cluster each client chose last",
-    cost="that of FedAvg and k forward passes over the training data",
+    cost="as FedAvg, plus k forward passes over the training data",
     limits=(
         "k = 1: FedAvg",
         "a cluster that is no client's best at the start may never be chosen: the paper restarts with other seeds",
     ),
     deviations=(
         "the model averaging form of Alg. 1, weighted by data size; the paper takes the plain mean",
-        "cluster 0 starts from the run's initial model, so that runs compare; the others are drawn anew",
+        "cluster 0 starts from the run's initial model, so that runs are comparable; the others are reinitialised",
     ),
 )

@@ -7,7 +7,7 @@ class LGFedAvg(Method):
     """Private body, shared head: local representations, a global classifier (Liang et al., 2020).
 
     Exchanged: the head, down and up.
-    Client: E epochs of SGD on body and head together; the body never leaves.
+    Client: E epochs of SGD on body and head together; the body never leaves the client.
     Server: the mean of the heads, weighted by data size.
     """
 

@@ -4,7 +4,7 @@ from fedtailor.methods.base import Card, Method
 
 
 class Local(Method):
-    """Every client trains alone: the floor that a federation must beat.
+    """Every client trains alone: the baseline that a federation must beat.
 
     Exchanged: nothing. Client: E epochs of SGD from its own last model. Server: nothing.
     """
@@ -14,7 +14,7 @@ class Local(Method):
 
 
 Local.card = Card(
-    paper="no federation: the floor of every comparison",
+    paper="no federation: the baseline of every comparison",
     year=0,
     exchanged="nothing",
     client_state="its model",

@@ -1,4 +1,4 @@
-"""A local and a global model mixed element by element, with weights learned on the client's data."""
+"""Mixes a local and a global model element by element, with weights learned on the client's data."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,10 +27,9 @@ def learn_mix(
 ) -> Weights:
     """Learn the weights W of ``local + (global - local) * W`` and leave that mix in the client's network.
 
-    The network holds the global model; ``local`` and ``weights`` name the tensors that are mixed. A mini-batch
-    moves W against its gradient g (global - local), where g is the loss's gradient at the mix, and clips it to
-    [0, 1]. All else, running statistics included, stays as it is; ``rows`` and ``until`` are those of
-    `Client.train`.
+    The network holds the global model; ``local`` and ``weights`` hold the tensors to mix. A mini-batch moves W against
+    its gradient g (global - local), where g is the gradient of the loss at the mix, and clips it to [0, 1]. Everything
+    else, including running statistics, is unchanged. ``rows`` and ``until`` are options of `Client.train`.
     """
     device = next(iter(client.network.parameters().values())).device
     here = {name: tensor.to(device) for name, tensor in client.weights().items()}

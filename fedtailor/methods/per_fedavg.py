@@ -24,9 +24,13 @@ class PerFedAvg(Method):
 
     name: ClassVar = "per-fedavg"
 
-    variant: Literal["first-order", "hessian-free"] = Field("first-order", description="how the Hessian is treated")
+    variant: Literal["first-order", "hessian-free"] = Field(
+        "first-order", description="how the Hessian is approximated"
+    )
     # Deviation: the paper has an alpha for every experiment.
-    alpha: float = Field(0.01, ge=0, le=100, description="inner step size, below 1/L of L-smooth losses; 0 is none")
+    alpha: float = Field(
+        0.01, ge=0, le=100, description="inner step size, below 1/L for L-smooth losses; 0: no inner step"
+    )
     delta: float = Field(1e-3, gt=0, le=1, description="width of the difference in hessian-free")
     adapt_steps: int = Field(1, ge=0, le=10_000, description="mini-batches of adaptation before a model is deployed")
 
@@ -80,7 +84,7 @@ PerFedAvg.card = Card(
     "Meta-Learning Approach, NeurIPS",
     year=2020,
     exchanged="the model down, the model up",
-    cost="that of FedAvg, 4/3 of it for hessian-free; the adaptation only where a model is deployed or tested",
+    cost="as FedAvg, 4/3 of it for hessian-free; the adaptation only where a model is deployed or tested",
     limits=(
         "alpha = 0: FedAvg on the second part of every mini-batch, deployed without adaptation",
         "alpha too large for the losses' curvature: the received model is useless before its adaptation, and "
@@ -90,7 +94,7 @@ PerFedAvg.card = Card(
     deviations=(
         "D, D' and D'' are parts of the run's mini-batch, so that steps and data are those of FedAvg; the paper "
         "draws them apart",
-        "alpha is 0.01, the paper has a constant of its own for every experiment",
+        "alpha is 0.01; the paper has another constant for every experiment",
         "the mean is weighted by data size, as in the other methods; the paper's is plain",
     ),
 )

@@ -13,7 +13,7 @@ from fedtailor.weights import Sum, Weights, delta, dot, learned, select
 
 
 class PFedLA(Method):
-    """A hypernetwork per client weighs all clients' models, layer by layer (Ma et al., 2022).
+    """A hypernetwork per client weights all clients' models, layer by layer (Ma et al., 2022).
 
     Exchanged: the client's own mixture down, its model up.
     Client: E epochs of SGD from the mixture.
@@ -115,7 +115,7 @@ class PFedLA(Method):
     def _hypernetwork(self, server: Server, i: int) -> Weights:
         """The client's hypernetwork; a new one gives equal weights.
 
-        Its last layers are those of all layers of the model together: (layers, clients, hidden).
+        The last layers for all layers of the model are one tensor: (layers, clients, hidden).
         """
         stored: Weights | None = server.memory.peek(i).get("hypernetwork")
         if stored is not None:
@@ -136,7 +136,7 @@ def _layer(name: str) -> str:
 
 
 def _layers(server: Server) -> list[str]:
-    """The layers that travel."""
+    """The layers that are exchanged."""
     return list(dict.fromkeys(_layer(name) for name in server.weights))
 
 
@@ -147,7 +147,7 @@ PFedLA.card = Card(
     client_state="nothing; with k > 0 its model",
     server_state="the last model and a hypernetwork of every client, stored by row; a hypernetwork has about "
     "hidden x layers x clients numbers; in memory those of the cohort and up to 64 MB of rows",
-    cost="that of FedAvg; on the server two readings of all stored models",
+    cost="as FedAvg; on the server two readings of all stored models",
     limits=(
         "equal weights, as at the start: the plain mean of all clients' models",
         "all weight on itself, or k = all layers: Local-only",

@@ -18,7 +18,7 @@ class PFedMe(Method):
     of f_i(theta) + lam/2 |theta - w_i|^2, then w_i <- w_i - eta lam (w_i - theta), the gradient step of the
     envelope, with the run's optimiser (Alg. 1).
     Server: w <- (1 - beta) w + beta times the mean of the w_i, weighted by data size.
-    Personal model: theta_i; what a client receives is scored as w.
+    Personal model: theta_i; the received model is w.
     """
 
     name: ClassVar = "pfedme"
@@ -28,7 +28,7 @@ class PFedMe(Method):
     # Deviation: the paper has an eta_p for every experiment; this one is stable at lam = 15.
     inner_lr: float = Field(0.01, gt=0, le=100, description="learning rate eta_p of theta")
     beta: float = Field(1.0, ge=0, le=10, description="share of the clients' mean in the new global model")
-    restart: bool = Field(False, description="whether theta begins every mini-batch at w_i")
+    restart: bool = Field(False, description="whether theta restarts from w_i in every mini-batch")
 
     def inert(self) -> str | None:
         if self.lam == 0 or self.beta == 0:
@@ -74,15 +74,15 @@ PFedMe.card = Card(
     paper="T. Dinh et al., Personalized Federated Learning with Moreau Envelopes, NeurIPS",
     year=2020,
     exchanged="the model down, the model up",
-    client_state="its personal model theta_i, to deploy; a round does not begin with it",
-    cost="K times that of FedAvg",
+    client_state="its personal model theta_i, to deploy; a round does not start from it",
+    cost="K times FedAvg",
     limits=(
         "lam = 0 or beta = 0: the global model never moves",
         "inner_steps large: theta is the minimiser of the envelope, if eta_p (L + lam) < 2 for L-smooth losses",
     ),
     deviations=(
         "the mean is weighted by data size, as in the other methods; the paper's is plain",
-        "eta_p is 0.01, which is stable at lam = 15; the paper chooses it anew for every experiment",
+        "eta_p is 0.01, which is stable at lam = 15; the paper chooses it for every experiment",
         "theta begins a round at w and continues from batch to batch, as in the authors' code; the paper only asks "
         "for an approximate minimiser (restart = true begins every batch at w_i)",
     ),

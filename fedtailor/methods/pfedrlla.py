@@ -21,9 +21,9 @@ class PFedRLLAAgents(AgentTables):
 class PFedRLLA(HeadMixing):
     """Bodies averaged by data size, heads by weights that an agent chooses for each client (pFedRLLA, 2024).
 
-    Round t with cohort K and the previous cohort K' (Alg. 1, 2). Exchanged: client k sends its model w_k, gets its own
-    aggregate back, trains it, and (peers = "trained") sends it once more for the next round. Before round 1 everyone
-    trains alone.
+    Round t with cohort K and the previous cohort K' (Alg. 1, 2). Exchanged: client k sends its model w_k, receives its
+    own aggregate, trains it, and (peers = "trained") sends it again for the next round. Before round 1 all clients
+    train alone.
     Server: body_k = sum of bodies of K' and k in proportion to their data; head_k = sum of heads weighted by
     A_k = softmax(actor(S_k)), where S_k holds the embeddings e of the heads of K' and, last, of k.
     Reward (eq. 1): R = b1 (exp(acc_k - acc_target) - 1) + b2 (acc_k - acc_before) - b3 ||A_k - V_k||^2, where acc are
@@ -37,7 +37,8 @@ class PFedRLLA(HeadMixing):
         "size", description="how bodies are averaged: `none` is the mean of the previous cohort alone"
     )
     peers: Literal["trained", "uploaded"] = Field(
-        "trained", description="the previous cohort's models: after their training, or as they were sent before it"
+        "trained",
+        description="which models of the previous cohort are used: after their training, or as sent before it",
     )
     agents: PFedRLLAAgents = PFedRLLAAgents()
 
@@ -50,11 +51,11 @@ class PFedRLLA(HeadMixing):
         return {"body": self.body, "head": self.head}
 
     def rehearsal(self) -> "PFedRLLARehearsal":
-        """Only what the agent decides is aggregated, so that rewards are its own (appendix D); every round trains."""
+        """Aggregate only what the agent decides on, so that rewards depend on it alone (appendix D)."""
         return PFedRLLARehearsal(**rehearsed(self))
 
     def environment(self) -> "PFedRLLAJudged":
-        """A rehearsal in which every decision is rewarded before the next one."""
+        """The rehearsal in which every decision gets its reward before the next one."""
         return PFedRLLAJudged(**rehearsed(self, learn="never"))
 
     # Server, Alg. 1
@@ -77,19 +78,19 @@ class PFedRLLA(HeadMixing):
     def finish(self, server: Server, replies: Replies) -> Steps:
         yield from self.rewards(server, replies)
         previous = server.state["previous"]
-        if self.peers == "trained":  # Deviation: K' as it is after the training; uploaded is the letter of Alg. 1
+        if self.peers == "trained":  # Deviation: K' after its training; `uploaded` is Alg. 1 verbatim
             now = float(server.round)
             previous.peers = {k: Peer(reply["model"], reply.number("samples"), now) for k, reply in replies.items()}
         previous.version += self.train_embedding(server)
 
     def judge(self, server: Server, k: int, shares: Any, own: Any, peers: Any) -> Steps:
-        """A reward before the next decision, where somebody waits for it."""
+        """Reward the decision before the next one; by default rewards come later."""
         yield from ()
 
     # Client, Alg. 1
 
     def send(self, client: Client, _payload: Payload) -> Payload:
-        """The client's model, and how good it is before it is aggregated (line 3)."""
+        """Send the client's model, and its accuracy before the aggregation (line 3)."""
         client.load(client.state.get("model", {}))
         model = select(client.weights(), client.shared)
         return Payload({"model": model}, {"trained": client.state.get("trained", 0), **self.facts(client)})
@@ -111,11 +112,11 @@ class PFedRLLA(HeadMixing):
 
     @property
     def splits(self) -> bool:
-        """Whether rewards are measured with a body of their own (appendix G)."""
+        """Whether rewards are measured with a separate body (appendix G)."""
         return self.policy is None and self.acts and self.agent.decider == "agent"
 
     def facts(self, client: Client) -> dict[str, Any]:
-        """As above, with the body that rewards are measured with."""
+        """The same facts, measured with the body that is kept for rewards."""
         body = client.weights("body")
         client.load(client.state.get("judge", {}))
         facts = super().facts(client)
@@ -141,7 +142,7 @@ class PFedRLLARehearsal(PFedRLLA):
 
 
 class PFedRLLAJudged(PFedRLLARehearsal):
-    """A rehearsal in which every decision is rewarded before the next one: an environment's steps."""
+    """A rehearsal in which every decision gets its reward before the next one, as an environment needs."""
 
     def judge(self, server: Server, k: int, shares: Any, own: Any, peers: Any) -> Steps:
         (aggregate,) = mixes(server, {k: shares}, own, peers).values()
@@ -149,7 +150,7 @@ class PFedRLLAJudged(PFedRLLARehearsal):
         yield from self.rewards(server, judged)
 
     def assess(self, client: Client, payload: Payload) -> Payload:
-        """How good an aggregate is."""
+        """Measure the accuracy of an aggregate."""
         self.receive(client, payload)
         return Payload(numbers=self.facts(client))
 
@@ -158,7 +159,7 @@ class PFedRLLAJudged(PFedRLLARehearsal):
 
 
 def rehearsed(method: PFedRLLA, **agent: Any) -> dict[str, Any]:
-    """The settings of a method whose agent learns in every round."""
+    """The settings of the method with an agent that learns in every round."""
     tables = {"head_weights": {**method.agent.model_dump(), "every": 1, **agent}}
     return {**method.model_dump(), "policy": None, "agents": tables}
 
@@ -166,22 +167,22 @@ def rehearsed(method: PFedRLLA, **agent: Any) -> dict[str, Any]:
 PFedRLLA.card = Card(
     paper="Reinforcement Learning-based Layer-wise Aggregation for Personalized Federated Learning, under review",
     year=2024,
-    exchanged="the client's model up, its aggregate down, and up once more after training (peers = trained); "
+    exchanged="the client's model up, its aggregate down, and up again after training (peers = trained); "
     "validation accuracies and the age of the model up",
     client_state="its model, and the round it last trained in; without a policy also the body that rewards are "
     "measured with",
     server_state="the models of the previous cohort; the agent (actor, critic, replay); the auto-encoder",
-    cost="that of FedAvg, and two forward passes over the validation data; everyone trains before round 1",
+    cost="as FedAvg, plus two forward passes over the validation data; all clients train before round 1",
     limits=(
         "body = head = none, no initial training, peers = trained: a client receives FedAvg's global model",
-        "decider = similarity: the agent's target V_k of eq. 2 in place of the agent",
+        "decider = similarity: the weights V_k of eq. 2 replace the agent",
     ),
     deviations=(
         "the ages of all models are part of the state, and gamma may discount old ones; gamma = 1 is the paper",
         "the actor's loss has a penalty on its logits, peers are shuffled in the replay, and the critic sees "
         "rewards and weights of order one: without that DDPG stays worse than equal weights for thousands of steps",
         "the logarithms of the similarities V_k are part of the state",
-        "PCA bases are fitted once on the heads of the first cohort and kept, so that embeddings can be compared",
+        "PCA bases are fitted once, to the heads of the first cohort, so that embeddings can be compared",
         "an empty previous cohort (all its clients failed) is replaced by the present one, as in round 1",
         "accuracy is that of validation data; the target follows its running mean unless it is given",
         "without a policy, the body that rewards are measured with is refreshed after training, so that the "

@@ -15,7 +15,7 @@ from fedtailor.weights import Weights, mean, select
 
 
 class PFedRLLAAfterAgents(AgentTables):
-    """The agent of pFedRLLA that mixes after the training."""
+    """The agent of pFedRLLA-after."""
 
     head_weights: DDPGSettings = DDPGSettings(
         learn="always", network="attention", critic_lr=0.004, noise=0.3, updates=10, penalty=0.4
@@ -23,12 +23,12 @@ class PFedRLLAAfterAgents(AgentTables):
 
 
 class PFedRLLAAfter(HeadMixing):
-    """pFedRLLA that mixes models after the local training instead of before it: our form.
+    """Our form of pFedRLLA: it mixes models after the local training instead of before it.
 
-    Round t with cohort K and the previous cohort K'. Exchanged: client k sends its model w_k, gets the mean of K' and
-    the mix of the other models back, trains, and sends the result for the next round.
-    Server: the agent weighs three kinds of models for each client: those of K', the client's older one, and the one
-    that it is about to train.
+    Round t with cohort K and the previous cohort K'. Exchanged: client k sends its model w_k, receives the mean of K'
+    and the mix of the other models, trains, and sends the result for the next round.
+    Server: for each client the agent weighs three kinds of models: those of K', the client's older model, and the
+    model that the client is about to train.
     Client: E epochs of SGD from the mean of K'; it deploys its trained model mixed with the others, and keeps the
     trained one.
     Reward: that of pFedRLLA (eq. 1), where r2 compares the mix with the trained model alone.
@@ -41,14 +41,17 @@ class PFedRLLAAfter(HeadMixing):
         "agent", description="how bodies are mixed: `none` keeps the trained one"
     )
     gamma: float = Field(
-        0.9, ge=0, le=1, description="discount of a model's weight for each round since its client trained; 1: none"
+        0.9,
+        ge=0,
+        le=1,
+        description="factor of a model's weight for each round since its client trained; 1: no discount",
     )
     b1: float = Field(0.0, ge=0, description="weight of the reward for accuracy above the target")
-    b3: float = Field(0.0, ge=0, description="weight of the penalty for weights unlike the similarities")
+    b3: float = Field(0.0, ge=0, description="weight of the penalty for weights that differ from the similarities")
     start: Literal["none", "similarity", "own"] = Field(
         "own",
-        description="what the agent begins with: equal weights, those of eq. 2, or the share `own` for the client's "
-        "models and the rest by eq. 2; it learns what differs",
+        description="initial weights: equal, those of eq. 2, or the share `own` for the client's models and the rest "
+        "by eq. 2; the agent learns the difference from them",
     )
     own: float = Field(
         0.9, gt=0, lt=1, description="share of the client's own models at the start, before any discount"
@@ -64,7 +67,7 @@ class PFedRLLAAfter(HeadMixing):
         return {"body": self.body, "head": self.head}
 
     def rehearsal(self) -> "PFedRLLAAfter":
-        """Only what the agent decides is mixed, so that rewards are its own; every round trains."""
+        """Mix only the parts that the agent decides on, so that rewards depend on it alone; learn in every round."""
         tables = PFedRLLAAfterAgents(head_weights=self.agent.model_copy(update={"every": 1}))
         body = "agent" if self.body == "agent" else "none"
         return self.model_copy(update={"policy": None, "body": body, "agents": tables})
@@ -84,8 +87,8 @@ class PFedRLLAAfter(HeadMixing):
     def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
         sent, own, peers = yield from self.collect(server, cohort)
         embeddings = self.embedded(server, own, peers)
-        begins: dict[int, dict[str, Shares]] = {}  # shares in what training starts from
-        shares: dict[int, dict[str, Shares]] = {}  # in what is mixed after it
+        begins: dict[int, dict[str, Shares]] = {}  # shares in the model that training starts from
+        shares: dict[int, dict[str, Shares]] = {}  # shares in the mix after training
         for k in own:
             view = View(k, own[k], peers, server.round, fresh=True)
             decided: Decided | None = yield from self.decide(view, embeddings, peers, sent[k])
@@ -118,7 +121,7 @@ class PFedRLLAAfter(HeadMixing):
     # Client
 
     def send(self, client: Client, _payload: Payload) -> Payload:
-        """The client's model, and whether it was ever trained."""
+        """Send the client's model, and whether it was ever trained."""
         client.load(client.state.get("model", {}))
         facts = {**self.counts(client), "known": int("model" in client.state)}
         return Payload(
@@ -144,7 +147,7 @@ class PFedRLLAAfter(HeadMixing):
         return Schema({"model": Tensors(shared)}, numbers) if name == "send" else Schema()
 
     def personal(self, client: Client) -> None:
-        """Mix the trained model with the mix of the others that came with the payload."""
+        """Mix the trained model with the mix of the other models in the payload."""
         others = client.payload.groups.get("others", {})
         for part, share in client.payload.config.get("fresh", {}).items():
             fresh = {name: w for name, w in client.weights(part).items() if name in others}
@@ -153,27 +156,27 @@ class PFedRLLAAfter(HeadMixing):
 
 
 def _share_of_fresh(shares: Shares) -> float:
-    """1 where nothing else has weight, and where nothing has any."""
+    """The share of the model that is about to be trained; 1 if no model has weight."""
     total = sum(shares.values())
     return shares.get(FRESH, 0.0) / total if total > 0 else 1.0
 
 
 PFedRLLAAfter.card = Card(
-    paper="our form of: Reinforcement Learning-based Layer-wise Aggregation for Personalized Federated Learning, "
+    paper="our form of Reinforcement Learning-based Layer-wise Aggregation for Personalized Federated Learning, "
     "under review",
     year=2024,
     exchanged="the client's model up; the mean of the previous cohort and the mix of the other models down; the "
     "trained model up; validation accuracies and the age of the model up",
     client_state="its model, and the round it last trained in",
     server_state="the models of the previous cohort; the agent (actor, critic, replay); the auto-encoder",
-    cost="that of FedAvg, and two forward passes over the validation data; everyone trains before round 1",
+    cost="as FedAvg, plus two forward passes over the validation data; all clients train before round 1",
     limits=(
         "no initial training, all weight on the model after training: FedAvg's local model",
-        "decider = prior: what the agent begins with, and no learning; decider = similarity: the weights of eq. 2",
+        "decider = prior: the agent's initial weights, without learning; decider = similarity: the weights of eq. 2",
     ),
     deviations=(
-        "models are mixed after the training, not before it, since training forgets a mix: see docs/pfedrlla.md",
-        "the agent begins with a share for the client's own models and adds to it what it learns",
+        "models are mixed after the training instead of before it, since training undoes a mix: see docs/pfedrlla.md",
+        "the agent starts with a share for the client's own models and learns what to add",
         "old models are discounted",
         "see also the deviations of pfedrlla",
     ),

@@ -18,7 +18,7 @@ class Scaffold(Method):
     Exchanged: the model x and the server's control variate c down; the model y_i and the change of c_i up.
     Client: K steps y <- y - eta (g(y) - c_i + c), then c_i+ = c_i - c + (x - y) / (K eta) (Alg. 1, Option II).
     Server: x <- x + eta_g mean_S(y_i - x), c <- c + 1/N sum_S (c_i+ - c_i), with S the clients that answered and
-    N all clients there are.
+    N the number of all clients.
     """
 
     name: ClassVar = "scaffold"
@@ -44,7 +44,7 @@ class Scaffold(Method):
         c, y = client.payload["model/control"], client.weights()
         # Deviation: K for plain SGD, the sum of the gradients' factors with momentum.
         k_eta = client.lr * reach(client.training, client.trace.steps)
-        change = _zeros(c)  # of c_i, Option II: (x - y) / (K eta) - c
+        change = _zeros(c)  # change of c_i, Option II: (x - y) / (K eta) - c
         if k_eta:
             change = {name: (client.received[name] - y[name]) / k_eta - tensor for name, tensor in c.items()}
         client.state["c"] = {n: tensor + change[n] for n, tensor in client.state.get("c", _zeros(c)).items()}
@@ -56,12 +56,12 @@ class Scaffold(Method):
         return super().reply_schema(network, shared).extended({"model/control": Tensors(frozenset(control))})
 
     def finish(self, server: Server, replies: Replies) -> None:
-        alike = dict.fromkeys(replies, 1.0)
-        y = server.average(replies, weights=alike)
+        equal = dict.fromkeys(replies, 1.0)
+        y = server.average(replies, weights=equal)
         # Deviation: running statistics, which the paper does not treat, are averaged.
         x = learned(server.weights, server.network.statistics)
         server.weights = {**y, **mean([x, y], [1 - self.eta_g, self.eta_g])}  # x + eta_g mean_S(y_i - x)
-        change = server.average(replies, "model/control", weights=alike)
+        change = server.average(replies, "model/control", weights=equal)
         share = len(replies) / server.clients
         # c + 1/N sum_S (c_i+ - c_i)
         server.state["c"] = {name: c + share * change[name] for name, c in server.state["c"].items()}
@@ -82,7 +82,7 @@ Scaffold.card = Card(
         "Adam or clipping: c_i is no longer a mean of gradients, which the method rests on",
     ),
     deviations=(
-        "clients count alike whatever their data size, as in the paper and unlike FedAvg here",
+        "all clients have equal weight, as in the paper and unlike FedAvg here",
         "with momentum, K is replaced by the sum of the factors of the gradients in x - y, so that c_i stays a "
         "mean of gradients; weight decay counts as part of the loss",
         "running statistics are averaged; the paper does not treat them",

@@ -1,4 +1,4 @@
-"""The search for the best allocation, in place of agents that allocate work and as what they imitate."""
+"""The search for the best allocation, which can replace agents or teach them by imitation."""
 
 from collections.abc import Sequence
 
@@ -9,31 +9,31 @@ from fedtailor.agents import PPO
 from fedtailor.methods.allocation import best_epochs, best_sizes, even_shares
 from fedtailor.parties import Question, Server
 
-IMITATED = 32  # allocations in a step
-FIRST_LR = 0.01  # of the first step; it falls to 0, for shares need to be precise
+IMITATED = 32  # allocations per step
+FIRST_LR = 0.01  # learning rate of the first step; it falls to 0, since shares must be precise
 WIDEST = 1000.0  # the largest ratio of two clients' times
 
 
 def search_sizes(_server: Server, question: Question) -> Tensor:
-    """The model size of every client, by its time and the ``ratios`` of the sizes' work in the context."""
+    """Choose the model size of every client by its time and the context's ``ratios`` of the sizes' work."""
     times: list[float] = question.observation[question.mask, 0].tolist()
     return question.placed(best_sizes(times, question.context["ratios"]))
 
 
 def search_shares(_server: Server, question: Question) -> Tensor:
-    """Every client's share of the epochs beyond its first, by its time and the ``epochs`` in all in the context."""
+    """Choose every client's share of the epochs after its first, by its time and the context's total ``epochs``."""
     times: list[float] = question.observation[question.mask, 0].tolist()
     more = question.placed([number - 1 for number in best_epochs(times, question.context["epochs"])])
     return more / max(1.0, float(more.sum()))
 
 
 def imitate_search(server: Server, size: str, intensity: str, ratios: Sequence[float], steps: int) -> None:
-    """Let the agents of two decisions imitate the search, for clients with times as different as may be.
+    """Train the agents of two decisions to imitate the search, on clients with very different times.
 
     Parameters
     ----------
     server
-        The server, whose agents learn.
+        The server with the agents.
     size, intensity
         The names of the decisions: a model size for every client, and its share of the epochs.
     ratios
@@ -56,7 +56,7 @@ def imitate_search(server: Server, size: str, intensity: str, ratios: Sequence[f
 
 
 def _imitate(server: Server, name: str, times: Tensor, actions: Tensor, lr: float) -> None:
-    """One step of an agent that sees the times (allocations, slots); nothing where the decision is not made."""
+    """Do one step of an agent that sees the times (allocations, slots); nothing if there is no such decision."""
     agent = server.decisions.agents.get(name)
     if isinstance(agent, PPO):
         seen = server.decisions.declared[name].seen(times[..., None])

@@ -9,7 +9,7 @@ def smallest(form: Tensor) -> Tensor:
 
     An active set method (Wolfe, 1976): on a support, the minimum is the solution of a linear system; a step that
     leaves the simplex drops the element that reaches zero first, and while an element outside the support has a
-    smaller slope, the one with the smallest joins. Every step makes the form smaller, so no support comes twice.
+    smaller slope, the one with the smallest joins. Every step makes the form smaller, so no support repeats.
     """
     form = form.double()
     tolerance = 1e-12 * max(float(form.diagonal().max()), 1e-300)
@@ -20,7 +20,7 @@ def smallest(form: Tensor) -> Tensor:
         slopes = form @ weights  # half the gradient; equal to the value on the support, not smaller elsewhere
         now = float(weights @ slopes)
         joining = int(slopes.argmin())
-        # the second test ends a search that only moves within the error of rounding
+        # the second test ends a search that only moves within rounding error
         if float(slopes[joining]) >= now - tolerance or now >= value:
             return weights
         value = now
@@ -28,7 +28,7 @@ def smallest(form: Tensor) -> Tensor:
 
 
 def _minimise(form: Tensor, weights: Tensor, joining: int) -> Tensor:
-    """The minimum over the support and one more element, or over what stays of them inside the simplex."""
+    """The minimum over the support and one more element, or over those of them that stay inside the simplex."""
     support = weights > 0
     support[joining] = True
     while True:

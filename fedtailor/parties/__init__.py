@@ -1,4 +1,4 @@
-"""What a method sees: client, server, memory, moment, replies, clock; and what it may ask for."""
+"""What a method works with: client, server, memory, moment, replies, clock, and its requests."""
 
 from fedtailor.parties.client import Client
 from fedtailor.parties.clock import Clock, Duration

@@ -31,9 +31,9 @@ class ClientTrainOptions(TrainOptions):
     Parameters
     ----------
     rows
-        Numbers of the training samples to use; all by default.
+        Indices of the training samples to use; all by default.
     network
-        Another network to train than the client's own.
+        The network to train; the client's own by default.
     """
 
     rows: Tensor | None = None
@@ -51,7 +51,8 @@ class Client:
     id, name : int, str
         The client's number and name.
     state : dict[str, Any]
-        What the client keeps between tasks: as ``server.state``; ``start_client`` builds objects.
+        What the client keeps between tasks. It may hold the same values as ``server.state``; ``start_client`` builds
+        the objects in it.
     network : Network
         The client's model.
     payload : Payload
@@ -59,11 +60,11 @@ class Client:
     received : Weights
         The whole model after ``receive`` and before ``fit``.
     shared : frozenset[str]
-        The names of the tensors that travel.
+        The names of the tensors that are exchanged.
     trace : Trace
         Steps, samples and loss of all trainings in this task.
     greedy : bool
-        Whether decisions are final, not exploratory.
+        Whether decisions are greedy instead of exploratory.
 
     Examples
     --------
@@ -95,17 +96,17 @@ class Client:
         self.network = network
         self.training = training
         self.moment = moment
-        self.shared = shared  # names of the tensors that travel
-        self.greedy = greedy  # whether decisions are final, not exploratory
+        self.shared = shared  # names of the tensors that are exchanged
+        self.greedy = greedy  # whether decisions are greedy instead of exploratory
         self.state: dict[str, Any] = {}
         self.payload = Payload()  # what the server sent in this task
-        self.received: Weights = {}  # the whole model between receive and fit
-        self.trace = Trace()  # of all trainings in this task
-        self.spent = 0.0  # multiply-adds of this task that only the clock sees
-        self.measured = measured  # whether the time of this task is measured, not computed
-        self.statistics = statistics  # what becomes of running statistics
-        self.family_networks: dict[str, Network] = {}  # those of the method's family that this task uses
-        self.deployed = ""  # the name of that which the client would deploy; its own network without one
+        self.received: Weights = {}  # the whole model after receive and before fit
+        self.trace = Trace()  # sums over all trainings in this task
+        self.spent = 0.0  # multiply-adds that the clock counts although the simulation does not do them
+        self.measured = measured  # whether the time of this task is measured instead of computed
+        self.statistics = statistics  # how running statistics are treated: averaged, local or reset
+        self.family_networks: dict[str, Network] = {}  # networks of the method's family that this task uses
+        self.deployed = ""  # name of the family's network that the client would deploy; empty: its own network
         self._cache = FeatureCache()
         self._data = data
         self._second_network = second_network
@@ -133,7 +134,7 @@ class Client:
         return self._data(split)
 
     def stream(self, purpose: str) -> torch.Generator:
-        """The random stream of this client, task and purpose; each call starts it afresh."""
+        """The random stream of this client, task and purpose; each call restarts it."""
         return self.moment.stream(self.id, self._task, purpose)
 
     def weights(self, part: Part = "all") -> Weights:
@@ -141,19 +142,19 @@ class Client:
         return self.network.weights(part)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Put these tensors into the model; the others stay."""
+        """Load these tensors into the model; the others stay unchanged."""
         self.network.load(weights)
 
     @keywords_of(ClientTrainOptions)
     def train(self, options: ClientTrainOptions) -> Trace:
-        """Train the model, or a part of it, on the client's data, by the run's settings and these options.
+        """Train the model, or a part of it, on the client's data with the run's settings and these options.
 
-        The keywords are the fields of `ClientTrainOptions`. Each call starts the batch stream again.
+        The keywords are the fields of `ClientTrainOptions`. Each call restarts the batch stream.
 
         Returns
         -------
         Trace
-            Steps, samples and mean loss of this training; ``client.trace`` sums up all of the task.
+            Steps, samples and mean loss of this training; ``client.trace`` covers all trainings of the task.
 
         Examples
         --------
@@ -177,7 +178,7 @@ class Client:
         return self.training.lr_in(self.round, self.rounds)
 
     def spend(self, work: float) -> None:
-        """Add multiply-adds that the simulation does not do to the work of the task; it counts the others itself."""
+        """Add multiply-adds that the simulation skips to the work of this task. Executed ones are counted anyway."""
         self.spent += work
 
     def second_network(self, weights: Mapping[str, Tensor]) -> Network:
@@ -188,19 +189,19 @@ class Client:
         return network
 
     def network_of(self, name: str) -> Network:
-        """A network of the method's family. It has its initial weights at the first call of a task."""
+        """A network of the method's family. At the first call in a task it has its initial weights."""
         if name not in self.family_networks:
             assert self._family_network is not None
             self.family_networks[name] = self._family_network(name)
         return self.family_networks[name]
 
     def shared_of(self, name: str) -> frozenset[str]:
-        """The names of the tensors of a family's network that travel: all, but running statistics only if averaged."""
+        """The names of a family network's exchanged tensors: all, but running statistics only if they are averaged."""
         network = self.network_of(name)
         return frozenset(network.names) - (network.statistics if self.statistics != "averaged" else frozenset())
 
     def deploy(self, name: str) -> None:
-        """Declare which network of the family this client would deploy: that one is tested and exported."""
+        """Declare which network of the family this client would deploy. That network is tested and exported."""
         self.deployed = name
 
     @property
@@ -214,7 +215,7 @@ class Client:
         Parameters
         ----------
         network
-            Another network than the client's own.
+            The network to use; the client's own by default.
         batch_statistics
             Whether layers normalise by batch statistics, as in training.
         """

@@ -1,4 +1,4 @@
-"""The time that clients take, as a method sees it: virtual in a simulation, measured in a deployment."""
+"""The time that clients take: virtual in a simulation, measured in a deployment."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Duration:
-    """The seconds of a client's task."""
+    """The seconds that a client's task takes."""
 
     compute: float = 0.0
     transfer: float = 0.0

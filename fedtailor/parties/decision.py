@@ -1,4 +1,4 @@
-"""The declaration of a decision, a question with its slots filled, and the decision that was made."""
+"""The declaration of a decision, the question with its slots filled, and the decision that was made."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ from fedtailor.parties.requests import Decide, Key
 if TYPE_CHECKING:
     from fedtailor.parties.server import Server
 
-SMALLEST = 1e-6  # of a feature, for its logarithm
+SMALLEST = 1e-6  # smallest value of a feature, so that its logarithm exists
 
-Decider = Callable[["Server", "Question"], Tensor]  # decides in place of an agent
+Decider = Callable[["Server", "Question"], Tensor]  # decides instead of an agent
 
 
 class AgentTables(BaseModel):
-    """The agents of a method, a field for each decision: ``[method.agents.<decision>]``.
+    """The agents of a method, with a field for each decision: ``[method.agents.<decision>]``.
 
-    What a user leaves out has the method's own default, not that of the agent's class.
+    A setting that the user leaves out has the method's own default, not that of the agent's class.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,13 +47,13 @@ class AgentTables(BaseModel):
         return settings
 
     def changed(self, **settings: Any) -> Self:
-        """The same tables with these settings in each of them."""
+        """A copy with these settings changed in every table."""
         return self.model_copy(update={name: table.model_copy(update=settings) for name, table in self})
 
 
 @dataclass(frozen=True)
 class Feature:
-    """Numbers that an agent sees of a slot. The agent sees their logarithm with a ``scale``."""
+    """Numbers that describe a slot to an agent. With a ``scale`` the agent sees their logarithm."""
 
     name: str
     width: int = 1
@@ -69,31 +69,31 @@ class Decision:
     name
         Its name in ``Decide``, in records and, with ``_`` for ``-``, in ``[method.agents]``.
     features
-        What the agent sees of a slot.
+        The features of a slot that the agent sees.
     actions
-        What is decided, by name: one kind of action, or several together.
+        The kinds of action by name: one, or several that are decided together.
     agent
-        The settings of its agent, whose class says which agent it is. Plain `AgentSettings` have none: a decider
-        always stands in.
+        The settings of its agent; their class determines the agent. With plain `AgentSettings` there is no agent, and a
+        decider always decides.
     slots
-        Clients that one decision is about, at most.
+        The largest number of clients that one decision is about.
     own
         Names of further slots with a fixed place, after those of the clients.
     deciders
-        What can decide in the agent's place, beside ``uniform`` and ``random``: a function, or None where the
-        question brings its action in ``context``.
+        What can decide instead of the agent, besides ``uniform`` and ``random``: a function, or None if the question
+        has the action in its ``context``.
     whole_federation
-        Whether an episode is a whole federation; otherwise each decision is one.
+        Whether an episode is a whole federation; otherwise each decision is its own episode.
     endless
         Whether the agent of a whole federation learns as if it had no last round.
     rewarded_later
-        Whether a reward may come in a later round; otherwise a decision that the round did not reward is dropped.
+        Whether a reward may come in a later round; otherwise a decision without a reward is dropped after its round.
     warming
-        What is done in the first ``warmup`` rounds.
+        The action in the first ``warmup`` rounds.
     options
-        Arguments of the agent that a user does not set.
+        Arguments of the agent that users cannot set.
     streams
-        Names of the random streams of the agent's start, exploration and learning. Names are part of the results.
+        Names of the random streams of the agent's start, exploration and learning. Results depend on them.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Decision:
 
     @property
     def width(self) -> int:
-        """Numbers that the agent sees of a slot."""
+        """The number of features per slot."""
         return sum(feature.width for feature in self.features)
 
     @property
@@ -126,16 +126,16 @@ class Decision:
         return self.slots + len(self.own)
 
     def stream(self, use: Literal["start", "exploration", "learning"], about: int | None = None) -> str:
-        """The name of a random stream of its agent."""
+        """The name of a random stream of the agent."""
         names = self.streams or (f"agent of {self.name}", f"exploration of {self.name}", f"learning of {self.name}")
         return names[("start", "exploration", "learning").index(use)].format(about=about)
 
     def build(self, stream: torch.Generator) -> Agent | None:
-        """Its agent, untrained."""
+        """Build the untrained agent."""
         return self.agent.build(self.all_slots, self.width, self.actions, stream, **self.options)
 
     def shape(self) -> dict[str, int | str]:
-        """What two runs must agree on to share a policy."""
+        """The properties that must be equal in two runs that share a policy."""
         kinds = ", ".join(f"{name}: {kind.describe()}" for name, kind in self.actions.items())
         scales = ", ".join(f"{f.scale} {f.name}".strip() for f in self.features)
         shape: dict[str, int | str] = {"actions": kinds, "features": f"{scales} ({self.width} in all)"}
@@ -150,7 +150,7 @@ class Decision:
         return torch.cat([_scaled(x, f.scale) for x, f in zip(columns, self.features, strict=True)], -1)
 
     def split(self, action: Tensor) -> dict[str, Tensor]:
-        """The numbers of an action by the names of its kinds."""
+        """The numbers of an action, by the name of their kind."""
         if len(self.actions) == 1:
             return dict.fromkeys(self.actions, action)
         sizes = [self.all_slots if kind.per_slot else 1 for kind in self.actions.values()]
@@ -159,12 +159,12 @@ class Decision:
 
 @dataclass(frozen=True)
 class Question:
-    """A `Decide` with its slots filled: what agents, deciders and environments answer."""
+    """A `Decide` with its slots filled, which an agent, a decider or an environment answers."""
 
     declared: Decision
     about: int | None
-    keys: tuple[Key, ...]  # of the rows that were given
-    places: tuple[int, ...]  # their slots
+    keys: tuple[Key, ...]  # keys of the rows, in the order of the request
+    places: tuple[int, ...]  # the slot of each row
     observation: Tensor  # (slots, features)
     mask: Tensor  # (slots,)
     context: Mapping[str, Any]
@@ -175,7 +175,7 @@ class Question:
 
     @classmethod
     def of(cls, declared: Decision, asked: Decide) -> "Question":
-        """Put every row into its slot: clients in the order they are given, own slots at their fixed places."""
+        """Put every row into its slot: clients in the order of the request, own slots at their fixed places."""
         own = {name: declared.slots + place for place, name in enumerate(declared.own)}
         clients = iter(range(declared.slots))
         keys = tuple(asked.rows)
@@ -190,7 +190,7 @@ class Question:
         return cls(declared, asked.about, keys, places, observation, mask, asked.context)
 
     def placed(self, numbers: "Sequence[float] | Tensor") -> Tensor:
-        """Numbers of the rows that were given, in their order, each in its slot; 0 in empty slots."""
+        """Put a number for each row, in the order of the rows, into the row's slot; 0 in empty slots."""
         action = torch.zeros(len(self.mask))
         action[list(self.places)] = torch.as_tensor(numbers, dtype=action.dtype)
         return action
@@ -200,7 +200,7 @@ class Question:
 class Decided:
     """A decision that was made.
 
-    ``decision["weights"]`` is ``{client: weight}`` or, where the action is one number for all, that number.
+    ``decision["weights"]`` is ``{client: weight}``, or one number if the kind of action is shared by all.
     """
 
     question: Question
@@ -224,7 +224,7 @@ class Decided:
         return self.question.context
 
     def numbers(self, action: str) -> Tensor:
-        """The numbers of the rows that were given, in their order, or the one number for all."""
+        """The numbers in the order of the rows, or the one number for all."""
         own = self.question.declared.split(self.action)[action]
         return own[list(self.question.places)] if self.question.declared.actions[action].per_slot else own
 
@@ -234,7 +234,7 @@ class Decided:
         return dict(zip(self.keys, numbers, strict=True)) if per_slot else numbers[0]
 
     def packed(self) -> dict[str, Any]:
-        """As a tree to store."""
+        """The decision as a tree to store."""
         asked = self.question
         return {
             "name": self.name,

@@ -1,9 +1,9 @@
-"""Decisions of agents: declared by a method, answered, rewarded and learned from by the framework.
+"""The framework's side of decisions: it builds agents, answers questions, passes on rewards and lets agents learn.
 
 A method declares its decisions (`Decision`) and writes ``decision = yield Decide(name, rows)`` and later
-``yield Reward(decision, value)``. `Decisions`, which is ``server.decisions``, builds the agents, pads and masks the
-slots, answers from the agent or from a rule in its place, keeps the decisions that still wait for a reward, hands
-transitions to the agents and lets them learn when it is time.
+``yield Reward(decision, value)``. ``server.decisions`` is a `Decisions`: it builds the agents, pads and masks the
+slots, answers with the agent or with a rule that replaces it, keeps the decisions that have no reward yet, hands
+transitions to the agents and lets them learn when learning is due.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Decisions(Mapping[tuple[str, int | None], Decided]):
     """The decisions of a federation: ``server.decisions``.
 
-    As a mapping it holds the decisions of this round that wait for their reward, by name and client:
-    ``server.decisions[name, client]``, or ``server.decisions[name, None]`` where a decision is about all.
+    As a mapping it holds the decisions without a reward, by name and client: ``server.decisions[name, client]``, or
+    ``server.decisions[name, None]`` for a decision about all clients.
     """
 
     def __init__(self, declared: Sequence[Decision], server: "Server", policy: bool = False, keeps_best: bool = False):
@@ -35,9 +35,11 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         built = {one.name: one.build(server.stream(one.stream("start"))) for one in declared}
         self.agents = {name: agent for name, agent in built.items() if agent is not None}
         self.best = {name: BestPolicy() for name in self.agents} if keeps_best else {}
-        self._policy = policy  # whether the agents start with one
+        self._policy = policy  # whether the agents start with a policy
         self._open: dict[tuple[str, int | None], Decided] = {}
-        self._streams: dict[str, torch.Generator] = {}  # of learning, in this round: agents may share one
+        self._streams: dict[
+            str, torch.Generator
+        ] = {}  # learning streams of this round by purpose; agents may share one
 
     def __getitem__(self, key: tuple[str, int | None]) -> Decided:
         return self._open[key]
@@ -51,7 +53,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
     # In a round
 
     def begin_round(self, server: "Server") -> None:
-        """Before a method prepares a round: drop what can no longer be rewarded, and begin an episode."""
+        """Called before a method prepares a round: drop decisions that can get no reward any more; begin an episode."""
         first = server.round == 1
         self._open = {key: d for key, d in self._open.items() if d.question.declared.rewarded_later and not first}
         self._streams = {}
@@ -63,7 +65,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
                     agent.begin_episode(self._draws(server, name))
 
     def decide(self, server: "Server", asked: Decide, rule: Decider | None = None) -> Decided:
-        """Answer a question by a rule, if there is one, or by whoever the settings name."""
+        """Answer a question with ``rule`` or, without one, with the decider that the settings name."""
         declared = self.declared[asked.name]
         question = Question.of(declared, asked)
         if self.learns(asked.name) and not server.greedy:
@@ -88,7 +90,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
             self.best[decided.name].add(value if objective is None else objective)
 
     def end_round(self, server: "Server") -> None:
-        """After a method finished a round: learn, if it is time."""
+        """Called after a method finished a round: let agents learn if learning is due."""
         for name, agent in self.agents.items():
             if not self.learns(name):
                 continue
@@ -102,13 +104,13 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         return self.declared[name].agent.learns(self._policy)
 
     def warming(self, server: "Server", name: str) -> bool:
-        """Whether this is one of the first rounds, in which the agent does not decide yet."""
+        """Whether this is a warm-up round, in which the agent does not decide yet."""
         return not self._policy and server.moment.episode == 0 and server.round <= self.declared[name].agent.warmup
 
     def _answer(self, server: "Server", question: Question) -> Tensor:
         declared, name = question.declared, question.name
         if (decider := declared.agent.decider) != "agent":
-            return _stand_in(server, question, decider)
+            return _rule_action(server, question, decider)
         seen, mask = declared.seen(question.observation), question.mask
         if server.greedy:
             return self.agents[name].act(seen, mask)
@@ -127,16 +129,16 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
 
         return stream
 
-    # What is kept
+    # State and policy
 
     def preview(self) -> "Decisions":
-        """The same agents; what is decided has no consequences."""
+        """A copy with the same agents; its decisions have no consequences."""
         other = copy(self)
         other._open, other._streams = {}, {}
         return other
 
     def rows(self) -> dict[str, Any]:
-        """What is stored after a round, by name, without replays."""
+        """The states to store after a round, by name, without replays."""
         rows: dict[str, Any] = {f"agent {name}": _without_replay(agent) for name, agent in self.agents.items()}
         rows |= {f"best {name}": best.state_dict() for name, best in self.best.items()}
         if self._open:
@@ -150,7 +152,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         return {name: replay for name, replay in found.items() if isinstance(replay, Replay)}
 
     def load(self, rows: Mapping[str, Any], replays: Mapping[str, Mapping[int, Mapping[str, Tensor]]]) -> None:
-        """Continue from what was stored: ``rows``, and the transitions of every replay by their place."""
+        """Load a stored state: ``rows``, and the transitions of every replay by index."""
         for name, agent in self.agents.items():
             state = dict(rows[f"agent {name}"])
             if "replay" in state:
@@ -162,7 +164,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         self._open = {(decided.name, decided.about): decided for decided in opened}
 
     def policy(self) -> dict[str, Any]:
-        """What the agents have learned, for other runs; the best, where pre-training keeps it."""
+        """What the agents have learned, for other runs: the best policy if it was kept, otherwise the present one."""
         kept = {name: best.kept["agent"] for name, best in self.best.items() if best.kept is not None}
         return {name: kept.get(name) or agent.policy() for name, agent in self.agents.items()}
 
@@ -172,7 +174,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
             agent.load_state_dict(policy[name])
 
     def shape(self) -> dict[str, int | str]:
-        """What another run must agree on to use the policy."""
+        """The properties that another run must share to use the policy."""
         return {f"{name}, {key}": value for name in self.agents for key, value in self.declared[name].shape().items()}
 
 
@@ -184,8 +186,8 @@ def _before_learning(kind: Kind, declared: Decision, mask: Tensor, draws: torch.
     return kind.random(mask, draws) if declared.warming == "random" else kind.neutral(mask)
 
 
-def _stand_in(server: "Server", question: Question, decider: str) -> Tensor:
-    """The action of what stands in for the agent."""
+def _rule_action(server: "Server", question: Question, decider: str) -> Tensor:
+    """The action of the decider that replaces the agent."""
     declared, mask = question.declared, question.mask
     if decider in declared.deciders:
         rule = declared.deciders[decider]

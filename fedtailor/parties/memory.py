@@ -7,7 +7,7 @@ from fedtailor.messages.trees import pack, unpack
 
 
 class Memory(Mapping[int, dict[str, Any]]):
-    """What the server keeps per client, in one row each. A row is read when it is used, and stored when it changed.
+    """What the server keeps per client, in one row each. Rows are loaded on first use, and stored if they changed.
 
     Examples
     --------
@@ -16,23 +16,23 @@ class Memory(Mapping[int, dict[str, Any]]):
     >>> for client in server.memory: ...  # all clients with a row
     """
 
-    KEPT = 2**26  # bytes of rows that are kept for the next read in a round
+    KEPT = 2**26  # bytes of rows that are cached for further reads in a round
 
     def __init__(self, fetch: Callable[[int], bytes | None], known: set[int]):
         self._fetch = fetch
         self._known = known
-        self._seen: dict[int, dict[str, Any]] = {}  # rows that were only read
+        self._seen: dict[int, dict[str, Any]] = {}  # cached rows that were only read
         self._room = self.KEPT
         self.loaded: dict[int, dict[str, Any]] = {}
 
     def __getitem__(self, client: int) -> dict[str, Any]:
-        """The client's row to read and change; empty at first."""
+        """The client's row, to read and change; empty at first."""
         if client not in self.loaded:
             self.loaded[client] = self.peek(client)
         return self.loaded[client]
 
     def peek(self, client: int) -> dict[str, Any]:
-        """The client's row, read-only: few rows are kept, so that a loop over many clients takes little memory."""
+        """The client's row, read-only. Only a few rows are cached, so a loop over many clients takes little memory."""
         for rows in (self.loaded, self._seen):
             if client in rows:
                 return rows[client]
@@ -52,7 +52,7 @@ class Memory(Mapping[int, dict[str, Any]]):
         return client in self._known or bool(self.loaded.get(client))  # type: ignore[call-overload]
 
     def settle(self) -> None:
-        """Forget the loaded rows: they are stored now."""
+        """Drop the loaded rows. Call it when they are stored."""
         self._known |= {client for client, row in self.loaded.items() if row}
         self.loaded, self._seen, self._room = {}, {}, self.KEPT
 

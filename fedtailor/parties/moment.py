@@ -1,4 +1,4 @@
-"""A place in a run, which names the random streams."""
+"""The moment of a run: seed, episode and round."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from fedtailor.seeding import seed_of, torch_stream
 
 @dataclass(frozen=True)
 class Moment:
-    """A place in a run: seed, episode and round. It names the random streams."""
+    """Seed, episode and round of a run. Every random stream depends on them."""
 
     seed: int
     episode: int = 0
@@ -18,7 +18,7 @@ class Moment:
 
     @property
     def network_seed(self) -> int:
-        """The seed of the initial model, which every episode draws anew."""
+        """The seed of the initial model. Each episode has another one."""
         return seed_of(self.seed, self.episode, "network") if self.episode else self.seed
 
     def stream(self, *names: int | str) -> torch.Generator:

@@ -1,4 +1,4 @@
-"""What an agent has learned, in a folder: the tensors, and a card that says what it was trained on."""
+"""A policy in a folder: its tensors, and a card that describes the training."""
 
 import json
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ CARD = "policy.json"
 
 @dataclass(frozen=True)
 class Policy:
-    """What an agent has learned, to start another run with."""
+    """What the agents of a run have learned. Another run can start with it."""
 
     method: str
-    agents: Mapping[str, Any]  # the state of the agent of every decision
-    parts: Mapping[str, Any]  # of server.state
-    shape: Mapping[str, int | str]  # what another run must agree with to use it
-    scenario: Mapping[str, Any] = field(default_factory=dict)  # the experiment it was trained on
+    agents: Mapping[str, Any]  # by decision: the state of its agent
+    parts: Mapping[str, Any]  # entries of server.state that belong to the policy
+    shape: Mapping[str, int | str]  # properties that a run must share to use the policy
+    scenario: Mapping[str, Any] = field(default_factory=dict)  # settings of the experiment that trained it
 
     def write(self, folder: Path) -> None:
-        """Write both files; the card comes last, so that a policy with a card is complete."""
+        """Write both files, the card last, so that a policy with a card is complete."""
         data = pack({"agents": dict(self.agents), "parts": dict(self.parts)})
         card = {"method": self.method, "shape": self.shape, "digest": digest(data), "scenario": self.scenario}
         for name, content in ((TENSORS, data), (CARD, (json.dumps(card, indent=2) + "\n").encode())):
@@ -34,12 +34,12 @@ class Policy:
 
 
 def read_policy(folder: Path) -> Policy:
-    """The policy in a folder; nothing in it is ever executed."""
+    """Read the policy in a folder. Nothing in it is executed."""
     try:
         card = json.loads((folder / CARD).read_bytes())
         data = (folder / TENSORS).read_bytes()
         if digest(data) != card["digest"]:
-            raise ValueError("its tensors are not those of its card")
+            raise ValueError("its tensors do not match its card")
         tree = unpack(data)
         return Policy(card["method"], tree["agents"], tree["parts"], card["shape"], card["scenario"])
     except OSError as error:
@@ -51,9 +51,9 @@ def read_policy(folder: Path) -> Policy:
 
 
 def check_policy(policy: Policy, folder: Path, method: str, shape: Mapping[str, int | str]) -> None:
-    """Refuse a policy of another method, or of another shape."""
+    """Raise a `UserError` if the policy is for another method or has another shape."""
     if policy.method != method:
-        raise UserError(f"the policy in {folder} is one of {policy.method}, and the method is {method}")
+        raise UserError(f"the policy in {folder} was trained for {policy.method}, but the method is {method}")
     for name, needed in shape.items():
         if policy.shape.get(name) != needed:
             raise UserError(

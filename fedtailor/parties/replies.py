@@ -1,4 +1,4 @@
-"""The answers of a cohort."""
+"""The replies of a cohort."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,9 +12,9 @@ class Replies(Mapping[int, Payload]):
     Attributes
     ----------
     failed : dict[int, str]
-        The clients that did not answer, with the reason.
+        The clients that did not reply, with the reason.
     times : dict[int, Duration]
-        The time that this phase took each client that was not dropped; empty without a clock.
+        The time that each client that did not drop out took in this phase; empty without a clock.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class Replies(Mapping[int, Payload]):
         self.times = dict(sorted((times or {}).items()))
 
     def computed(self, client: int, work: float) -> float:
-        """The seconds that a client computed in this phase; without a clock ``work``, as if all devices were equal."""
+        """The seconds that a client computed in this phase; without a clock ``work``, as if devices were equal."""
         return self.times[client].compute if client in self.times else work
 
     def __getitem__(self, client: int) -> Payload:

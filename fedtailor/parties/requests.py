@@ -1,4 +1,4 @@
-"""What a method's generators may ask for while they prepare or finish a round."""
+"""Requests that a method's generators may yield while they prepare or finish a round."""
 
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ from fedtailor.messages.payload import Payload
 if TYPE_CHECKING:
     from fedtailor.parties.decision import Decided
 
-Key = int | str  # a client's id, or the name of a slot of its own
+Key = int | str  # a client's id, or the name of an own slot
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask clients for a task: the method's function of this name runs on each client.
+    """Ask clients to run the method's function of this name.
 
-    ``replies = yield Ask("assess", {client: payload})`` calls ``method.assess(client, payload) -> Payload``
-    on the clients; those that failed are missing from the replies, with a reason in ``replies.failed``.
+    ``replies = yield Ask("assess", {client: payload})`` calls ``method.assess(client, payload) -> Payload`` on each
+    client. Clients that failed are missing from the replies; ``replies.failed`` has the reasons.
     """
 
     name: str
@@ -30,21 +30,21 @@ class Ask:
 class Decide:
     """Ask for a decision that the method declares.
 
-    ``decision = yield Decide("size", {client: [seconds], ...})`` gives a `Decided`: ``decision["size"]`` is a number
-    for every client or, for a kind of action that is one for all, one number.
+    ``decision = yield Decide("size", {client: [seconds], ...})`` returns a `Decided`: ``decision["size"]`` has a number
+    for every client, or is one number if the kind of action is shared by all.
 
     Parameters
     ----------
     name
         The name of the declared decision.
     rows
-        The features of every slot, by client or by the name of a slot of its own.
+        The features of every slot, by client id or by the name of an own slot.
     about
-        The client that is decided about, where a round decides about several.
+        The client that the decision is about, if a round makes one decision per client.
     absent
-        Keys of rows whose slots are not taken.
+        Keys of rows whose slots are masked as empty.
     context
-        What deciders and rewards need and the agent does not see; kept with the decision.
+        Values that deciders and rewards need but the agent does not see. They are kept with the decision.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Decide:
 class Reward:
     """The reward of a decision: ``yield Reward(decision, 0.3)``.
 
-    ``objective`` is what pre-training ranks episodes by where that is not the reward.
+    ``objective`` is what pre-training ranks episodes by; the reward by default.
     """
 
     decision: "Decided"

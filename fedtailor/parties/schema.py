@@ -1,4 +1,4 @@
-"""What a method's clients send back: names of tensors, names and ranges of numbers."""
+"""The schema of replies: names of tensors, names and ranges of numbers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,8 +12,8 @@ class Tensors:
     """A group of named tensors in a reply."""
 
     names: frozenset[str]
-    optional: bool = False  # whether a reply may come without the group
-    may_lack: frozenset[str] = frozenset()  # those of the names that may be missing, such as running statistics
+    optional: bool = False  # whether the group may be missing
+    may_lack: frozenset[str] = frozenset()  # names that may be missing, such as running statistics
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Range:
     most: float = inf
     whole: bool = False  # whether it is an integer
     several: bool = False  # whether it is a list
-    optional: bool = False  # whether a reply may come without it
+    optional: bool = False  # whether it may be missing
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The replies that a method's ``upload`` makes, or its answers to an `Ask`.
+    """The form of the replies that a method's ``upload`` makes, or of its answers to an `Ask`.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Schema:
     numbers
         The numbers by name.
     open
-        Whether a reply may hold groups and numbers that are not declared.
+        Whether a reply may hold undeclared groups and numbers.
 
     Examples
     --------

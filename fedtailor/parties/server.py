@@ -40,9 +40,9 @@ class Server:
     names : tuple[str, ...]
         The name of every client.
     shared : frozenset[str]
-        The names of the tensors that travel.
+        The names of the tensors that are exchanged.
     greedy : bool
-        Whether decisions are final, not exploratory.
+        Whether decisions are greedy instead of exploratory.
     clock : Clock | None
         The time that tasks take on the clients' devices.
 
@@ -76,10 +76,10 @@ class Server:
         self.shared = shared
         self.memory = memory
         self.greedy = greedy
-        self.largest_cohort = len(sizes) if largest_cohort is None else largest_cohort  # clients in a round, at most
+        self.largest_cohort = len(sizes) if largest_cohort is None else largest_cohort
         self._clock = clock
         self.state: dict[str, Any] = {"model": select(self.initial, shared)}
-        self.decisions = Decisions((), self)  # of the method's agents, once it has started
+        self.decisions = Decisions((), self)  # empty until the method has started
 
     @property
     def clients(self) -> int:
@@ -95,7 +95,7 @@ class Server:
 
     @property
     def clock(self) -> Clock | None:
-        """The time of tasks on the clients' devices in this round; None where the run has no devices."""
+        """The time of tasks on the clients' devices in this round; None if the run has no devices."""
         return None if self._clock is None else self._clock.at(self.moment)
 
     @property
@@ -117,22 +117,21 @@ class Server:
         names: Collection[str] | None = None,
         values: Mapping[int, Weights] | None = None,
     ) -> Weights:
-        """The weighted mean of what clients sent: the one place where a method averages replies.
+        """The weighted mean of replies. Methods average replies only here.
 
         Parameters
         ----------
         replies
-            The replies of all clients to average, in the order of client ids: that order is part of the exact result.
+            The replies to average, in the order of client ids: the exact result depends on the order.
         group
-            The group of tensors that is averaged.
+            The group of tensors to average.
         weights
-            The weight of each client; they are normalised to sum to one. By default the number ``samples`` of its
-            reply.
+            The weight of each client, normalised to sum to one. By default the number ``samples`` in its reply.
         names
             The tensors of the group to average; all by default.
         values
-            For each client what the server made of its reply, such as the change since the model it received. It is
-            averaged in place of the group.
+            Tensors of each client to average instead of the group, computed from its reply, such as its change of the
+            model.
 
         Examples
         --------
@@ -147,19 +146,19 @@ class Server:
         return mean(rows if names is None else [select(row, names) for row in rows], shares)
 
     def stream(self, purpose: str) -> torch.Generator:
-        """The server's random stream for a purpose in this round; each call starts it afresh."""
+        """The server's random stream for a purpose in this round; each call restarts it."""
         return self.moment.stream("server", purpose)
 
     def restore(self, stored: dict[str, Any]) -> None:
-        """Continue from a stored state."""
+        """Load a stored state."""
         self.state = restore(self.state, stored)
 
     def adopt(self, parts: Mapping[str, Any]) -> None:
-        """Take over some of a stored state; the rest stays as it is at the start."""
+        """Load some entries of a stored state; the others keep their initial values."""
         self.state |= restore({key: self.state.get(key) for key in parts}, dict(parts))
 
     def preview(self, start: Callable[["Server"], None]) -> "Server":
-        """A copy that decides greedily and whose changes have no consequences."""
+        """A copy that decides greedily. Its changes have no consequences."""
         other = copy(self)
         other.memory, other.greedy = self.memory.preview(), True
         other.state = {"model": select(self.initial, self.shared)}

@@ -1,4 +1,4 @@
-"""Run experiments: one folder per run, rounds that are stored as one transaction each, comparisons and exports."""
+"""Runs experiments: one folder per run, one transaction per round; comparisons and exports."""
 
 from fedtailor.runs.assembly import describe_devices
 from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport

@@ -1,6 +1,6 @@
-"""Put a run together: its job, networks, clock and server, all from the settings.
+"""Assembles a run from its settings: job, networks, clock and server.
 
-The round loop, the check of a policy, the export of models and the table of devices all use what is built here.
+The round loop, the check of a policy, the export of models and the table of devices all use it.
 """
 
 from collections.abc import Mapping
@@ -36,13 +36,13 @@ from fedtailor.weights import nbytes, select
 
 @dataclass(frozen=True)
 class Assembly:
-    """What a run is made of in one episode. Nothing here changes while it runs, but for the server."""
+    """The parts of a run in one episode. Only the server changes during the run."""
 
     experiment: Experiment
     job: Job
-    moment: Moment  # where the run starts or resumes
+    moment: Moment  # the moment at which the run starts or resumes
     network: Network  # with its initial weights
-    shared: frozenset[str]  # names of the tensors that travel
+    shared: frozenset[str]  # names of the tensors that are exchanged
     kept: frozenset[str]  # names of the tensors that stay with a client
     family: Mapping[str, Network]  # the method's other networks, by name
     clock: VirtualClock | None  # None without devices
@@ -58,7 +58,7 @@ class Assembly:
     def server(self, memory: Memory | None = None, keeps_best: bool = False) -> Server:
         """The server before the first round; ``memory`` reads the rows that a run has stored.
 
-        ``keeps_best`` is for pre-training that leaves its best policy.
+        With ``keeps_best``, pre-training keeps its best policy.
         """
         server = Server(
             self.network,
@@ -77,8 +77,8 @@ class Assembly:
 
 
 def assemble(experiment: Experiment, job: Job, moment: Moment | None = None) -> Assembly:
-    """Build everything that a run needs, for the episode of ``moment``: the first one without a moment."""
-    torch.set_num_threads(1)  # one thread everywhere: the order of sums depends on their number
+    """Build all parts of a run for the episode of ``moment``; by default the first episode."""
+    torch.set_num_threads(1)  # always one thread: the order of sums depends on the number of threads
     moment = moment or Moment(job.seed)
     seed = moment.network_seed
     network = build(job.model, inputs_of(job.federation.samples), seed)
@@ -88,7 +88,7 @@ def assemble(experiment: Experiment, job: Job, moment: Moment | None = None) -> 
 
 
 def job_of(settings: Experiment, resources: Resources) -> Job:
-    """Check everything that a run needs, before anything is written, and build its job."""
+    """Check all requirements of a run before anything is written, and build its job."""
     if settings.engine.kind != "inline":
         _check_importable(settings.method)
     federation = resources.federation(settings)
@@ -108,11 +108,11 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
 
 
 def policy_of(settings: Experiment, job: Job) -> Policy | None:
-    """The policy that the method's agent starts with, if one is set; raises a `UserError` if it does not fit."""
+    """The policy of the settings, None without one; raises a `UserError` if it does not fit."""
     method = settings.method
     if not isinstance(method, AgentMethod):
         return None
-    server = assemble(settings, job).server()  # also without a policy: fails here if a decider is unknown
+    server = assemble(settings, job).server()  # even without a policy, so that an unknown decider fails here
     if method.policy is None:
         return None
     policy = read_policy(method.policy)
@@ -121,7 +121,7 @@ def policy_of(settings: Experiment, job: Job) -> Policy | None:
 
 
 def devices_digest(settings: Experiment, job: Job) -> str | None:
-    """A digest of the clients' devices, which files may describe; None without devices."""
+    """A digest of the clients' devices, including files that describe them; None without devices."""
     clock = _clock(settings, job)
     return None if clock is None else clock.digest()
 
@@ -158,7 +158,7 @@ def _check_importable(method: Method) -> None:
     module, _, attribute = name.partition(":")
     if module == "__main__" or "<locals>" in attribute:
         raise UserError(
-            f"{attribute} is defined where worker processes cannot import it: put it into a file of its own "
+            f"{attribute} is defined where worker processes cannot import it: put it into its own file "
             f"(mine.py, then method.name = 'mine:{attribute.rpartition('.')[2]}') or set engine.kind = 'inline'"
         )
     find(name)

@@ -8,7 +8,7 @@ from fedtailor.runs.measures import Measures
 
 @dataclass(frozen=True)
 class RoundClock:
-    """A round on the clients' clock, in seconds."""
+    """The times of a round on the clients' clock, in seconds."""
 
     begin: float
     seconds: float
@@ -22,7 +22,7 @@ class RoundClock:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What happened in a round."""
+    """The report of a round."""
 
     round: int  # counted over all episodes
     rounds: int  # of all episodes
@@ -43,7 +43,7 @@ class Callback:
     """
 
     def warning(self, sentence: str) -> None:
-        """Something that the user should know."""
+        """A message that the user should see."""
 
     def begin(self, name: str, rounds: int, done: int) -> None:
         """A run starts or resumes: ``done`` of its ``rounds`` are complete."""
@@ -103,5 +103,5 @@ Callbacks = Callback | Sequence[Callback] | None
 
 
 def one_callback(callbacks: Callbacks) -> Callback:
-    """One callback that stands for one, several or none."""
+    """Combine one, several or no callbacks into one."""
     return callbacks if isinstance(callbacks, Callback) else CallbackList(callbacks or ())

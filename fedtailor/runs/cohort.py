@@ -1,4 +1,4 @@
-"""Who takes part in a round: which clients are available, which are chosen, and which do not answer."""
+"""The cohort of a round: clients that are available, clients that are sampled, and clients that do not answer."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +14,7 @@ BROKEN = "its device failed"
 def choose_cohort(
     experiment: Experiment, clients: int, moment: Moment, available: Sequence[int] | None = None
 ) -> list[int]:
-    """The clients of a round, by id; a smaller cohort if too few clients are available."""
+    """Sample the clients of a round, sorted by id; fewer if too few clients are available."""
     settings = experiment.participation
     stream = numpy_stream(moment.seed, moment.episode, moment.round, "cohort")
     if settings.clients is not None:
@@ -32,7 +32,7 @@ def choose_cohort(
 
 
 def largest_cohort(experiment: Experiment, clients: int) -> int:
-    """The largest number of clients that a round can have."""
+    """The largest possible number of clients in a round."""
     settings = experiment.participation
     if settings.clients is not None:
         return min(settings.clients, clients)

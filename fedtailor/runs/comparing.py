@@ -19,7 +19,7 @@ from fedtailor.runs.settings import Experiment, experiment, make_method, method_
 from fedtailor.runs.store import DATABASE
 
 PLAN = "comparison.toml"
-LONGEST = 100  # letters of a label, which names a folder
+LONGEST = 100  # characters of a label, which names a folder
 
 
 class Comparison:
@@ -131,9 +131,9 @@ def compare(
     source : str, Path, mapping, Experiment or None, optional
         The experiment: a TOML file, its settings, or an `Experiment`; None for the default settings.
     methods : iterable of str, mapping or Method, optional
-        The methods, in place of those in the settings: names, tables with a name and settings, or methods.
+        The methods, instead of those in the settings: names, tables with a name and settings, or methods.
     seeds : iterable of int, optional
-        The seeds, in place of those in the settings.
+        The seeds, instead of those in the settings.
     folder : str or Path, optional
         The folder of the comparison; ``runs/<name>-comparison`` by default.
     callbacks : Callback or sequence of Callback, optional
@@ -165,7 +165,7 @@ def compare(
     settings = settings.model_copy(update={"validation": validation})
     place = Path(folder) if folder is not None else default_folder(settings)
     observer = one_callback(callbacks)
-    runs = [  # the seed outside: the data of a seed are loaded once
+    runs = [  # seed by seed, so that the data of a seed are loaded once
         settings.model_copy(update={"method": method, "seed": seed, "name": _run_name(label, seed)})
         for seed in settings.compare.seeds
         for label, method in plan.items()
@@ -184,7 +184,7 @@ def compare(
 
 
 def default_folder(settings: Experiment, runs: Path = Path("runs")) -> Path:
-    """The folder of a comparison, beside that of a run of the same experiment."""
+    """The default folder of a comparison, next to that of a run of the same experiment."""
     return runs / f"{settings.name}-comparison"
 
 
@@ -198,7 +198,7 @@ def _finished(folder: Path) -> list[RunSummary]:
 
 
 def _check_kept(folder: Path, settings: Experiment) -> None:
-    """Refuse a folder whose run has other settings: a label does not tell settings apart."""
+    """Raise a `UserError` if the folder's run has other settings: a label does not determine the settings."""
     if folder.exists():
         with Run(folder) as before:
             method = method_dict(before.experiment.method)
@@ -231,7 +231,7 @@ def _plan(settings: Experiment) -> dict[str, Method]:
             label = name + "".join(f" {key.removeprefix('agents.')}={value}" for key, value in changed.items())
         elif not isinstance(label, str) or not 1 <= len(label.strip(" .")) <= LONGEST:
             said = f"compare.methods has the label {label!r}"
-            raise UserError(f'{said}: give it a text of at most {LONGEST} letters, as in label = "ours"')
+            raise UserError(f'{said}: give it a text of at most {LONGEST} characters, as in label = "ours"')
         if _run_name(label, 0) in {_run_name(other, 0) for other in plan}:
             raise UserError(f"compare.methods names {label!r} twice")
         plan[label] = method
@@ -246,7 +246,7 @@ def _defaults(method: Method) -> dict[str, Any]:
 
 
 def _changed(given: Mapping[str, Any], usual: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The given settings that differ from the usual ones, by dotted names."""
+    """The given settings that differ from their defaults, by dotted name."""
     found: dict[str, Any] = {}
     for key, value in given.items():
         before = usual.get(key, usual.get(key.replace("-", "_")))
@@ -263,12 +263,12 @@ def _run_name(label: str, seed: int) -> str:
 
 
 def _claim(place: Path, settings: Experiment) -> None:
-    """Make the folder, or check that it holds this comparison; methods, seeds and headline may differ."""
+    """Make the folder, or check that it holds this comparison; methods, seeds and metric may differ."""
     values, plan = _facts(settings), place / PLAN
     if place.exists():
-        # read as settings: a setting that an older plan lacks has its default
+        # parsed as settings, so that a setting that an older plan lacks has its default
         before = _facts(experiment(plan)) if plan.is_file() else None
-        free: dict[str, Any] = {"compare": None, "pretrain": None}  # settings that change no run
+        free: dict[str, Any] = {"compare": None, "pretrain": None}  # tables that change no run
         if before is None or {**before, **free} != {**values, **free}:
             raise UserError(f"{place} exists and holds something else: choose another name with --name to keep both")
     try:

@@ -8,7 +8,7 @@ from fedtailor.version import __version__
 
 
 def environment() -> dict[str, Any]:
-    """Versions of FedTailor and of what it computes with, and the kind of CPU."""
+    """Versions of FedTailor and of the libraries it computes with, and the kind of CPU."""
     import numpy
     import torch
 
@@ -23,6 +23,6 @@ def environment() -> dict[str, Any]:
 
 
 def differences(recorded: Mapping[str, Any]) -> str:
-    """The recorded facts that differ from those of this process, as text; empty if none does."""
+    """The recorded versions that differ from those of this process, as text; empty if none differs."""
     now = environment()
     return ", ".join(f"{key} {value}" for key, value in recorded.items() if now.get(key) != value)

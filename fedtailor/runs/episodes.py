@@ -1,4 +1,4 @@
-"""Run the episodes of a run, from where its folder stands to the end or to a round boundary."""
+"""Runs the episodes of a run, from its last stored round to the end or to a round boundary."""
 
 import signal
 import threading
@@ -18,7 +18,7 @@ from fedtailor.runs.store import Store
 
 
 class Interrupted(Exception):
-    """The user ended a run; it is at a round boundary."""
+    """The user stopped a run. It is at a round boundary."""
 
     def __init__(self, folder: Path):
         super().__init__(f"stopped at a round boundary; resume with: fedtailor resume {folder}")
@@ -34,9 +34,9 @@ def run_episodes(
     deciders: Mapping[str, Decider] | None,
     policy: Policy | None,
 ) -> Run:
-    """Run what is left of a run; raises `Interrupted` if the user ends it. Pre-training writes its policy."""
+    """Run the remaining rounds; raise `Interrupted` if the user stops the run. Pre-training writes its policy."""
     with Store(folder, write=True) as store:
-        pretrained = store.meta("episodes")  # None for a run that is no pre-training
+        pretrained = store.meta("episodes")  # None unless the run is a pre-training
         episodes: int = pretrained or 1
         if changed := differences(store.meta("environment")):
             callbacks.warning(f"this run began with {changed}: its last digits may differ from here on")
@@ -72,7 +72,7 @@ def run_episodes(
 
 
 def _warn(settings: Experiment, loop: RoundLoop, remote: bool, callbacks: Callback) -> None:
-    """Tell what makes the method inert or breaks what it rests on."""
+    """Warn if settings make the method inert or break one of its assumptions."""
     method = settings.method
     timeless = method.uses_clock and settings.devices is None and not remote
     for warning in (
@@ -86,7 +86,7 @@ def _warn(settings: Experiment, loop: RoundLoop, remote: bool, callbacks: Callba
 
 @contextmanager
 def _stop_at_boundary() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks for an end at the next round boundary, the second ends at once."""
+    """The first Ctrl-C stops at the next round boundary, the second one at once."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set

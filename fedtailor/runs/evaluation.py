@@ -1,4 +1,4 @@
-"""What is evaluated: received, held and global models on the way, and the final pass at the end."""
+"""Evaluates received, held and global models during a run, and does the final pass at its end."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Plan:
 
 
 class Evaluator:
-    """Evaluates the models of a run. Nothing that it does changes a training."""
+    """Evaluates the models of a run. Evaluation never changes training."""
 
     def __init__(
         self, made: Assembly, server: Server, tasks: Tasks, phases: Phases, ledger: Ledger, callbacks: Callback
@@ -46,7 +46,7 @@ class Evaluator:
         return every > 0 and (round % every == 0 or round == self.made.experiment.rounds)
 
     def plan(self, payloads: Mapping[int, Payload]) -> Plan:
-        """How this round's models are scored; held models are scored in every round, since they are remembered."""
+        """Plan how this round's models are scored; held models are scored in every round, since scores are kept."""
         measured = set(self.settings.models) - {"global"} if self.settings.every else set()
         if not self.due(self.server.round) or "received" not in measured:
             return Plan(dict.fromkeys(payloads, tuple(sorted(measured - {"received"}))))
@@ -63,13 +63,13 @@ class Evaluator:
             work.scores.setdefault("received", {}).update(self.scorer.scores(weights, clients))
 
     def score_server(self, work: Round) -> None:
-        """Score the models of the server, and remember the clients' held scores."""
+        """Score the models of the server, and store the clients' held scores."""
         self.held.update(work.scores.get("held", {}))
         if self.due(self.server.round) and "global" in self.settings.models:
             work.scores.update(self.scorer.models(self.method.models(self.server)))
 
     def metrics(self, work: Round) -> dict[str, Measures]:
-        """The measures of a round, by model; none if the round is not evaluated."""
+        """The measures of a round, by model; empty if the round is not evaluated."""
         round = work.moment.round
         if not self.due(round):
             return {}
@@ -80,9 +80,9 @@ class Evaluator:
         return found
 
     def final_pass(self, stop: Callable[[], bool]) -> bool:
-        """Every client receives and trains once more. Stored in portions, so that it can be resumed.
+        """Let every client receive and train once more. Results are stored in portions, so that it can be resumed.
 
-        False if ``stop`` asked to end before it is complete.
+        Returns False if ``stop`` ended it before it was complete.
         """
         last, clients = self.made.experiment.rounds, range(self.made.clients)
         moment = Moment(self.made.job.seed, self.server.moment.episode, last)
@@ -115,10 +115,10 @@ class Evaluator:
     def deployed(self, client: int) -> Payload:
         """The model that a client would deploy now: it receives and trains once more.
 
-        The config has the name of its network in the method's family, empty for the run's own network.
+        The config holds the name of its network in the method's family; empty: the run's own network.
         """
         server = self._preview_server(self.made.experiment.rounds + 1)
-        # for all clients, as the final pass does: what one client gets may depend on the others
+        # prepare for all clients, as the final pass does: a client's payload may depend on the others
         payload = self._payloads_for(range(self.made.clients), server)[client]
         task = self.tasks.later("final", client, payload, Packed(), server.moment, greedy=True, want_model=True)
         (result,) = self.tasks.execute([task])
@@ -129,7 +129,7 @@ class Evaluator:
     def _plan_received(
         self, payloads: Mapping[int, Payload]
     ) -> tuple[dict[bytes, list[int]], list[tuple[int, Payload]]]:
-        """The clients that receive the same model, by its weights, and the others that are outside the cohort."""
+        """Group clients that receive the same model, by its weights; list the other clients outside the cohort."""
         everyone = dict(payloads)
         others = [client for client in range(self.made.clients) if client not in payloads]
         if others and self.settings.clients == "all":
@@ -148,17 +148,17 @@ class Evaluator:
         return alike, alone
 
     def _receives_the_payload(self, client: int) -> bool:
-        """Whether the client's received model depends on the payload alone."""
+        """Whether the client's received model depends only on the payload."""
         private = bool(self.made.kept) and client in self.ledger.stateful
         return self.method.received_from_payload and not private
 
     def _payloads_for(self, clients: Sequence[int], server: Server) -> dict[int, Payload]:
-        """What these clients would receive now."""
+        """The payloads that these clients would receive now."""
         prepared = self.method.prepare(server, clients)
         return dict(self.phases.drive(prepared, server, Round(server.moment), preview=True))
 
     def _preview_server(self, round: int) -> Server:
-        """A copy of the server whose changes have no consequences."""
+        """A copy of the server. Its changes have no consequences."""
         server = self.server.preview(self.method.start_server)
         server.at(round=round)
         return server

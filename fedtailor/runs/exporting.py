@@ -1,4 +1,4 @@
-"""A trained model as two files: safetensors weights and a small JSON card."""
+"""Exports trained models as two files: safetensors weights and a small JSON card."""
 
 import json
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Model:
             return self.module(inputs)  # type: ignore[no-any-return]
 
     def predict(self, x: np.ndarray) -> list[str]:
-        """The class names predicted for raw samples."""
+        """The predicted class names for raw samples."""
         return [self.card["classes"][index] for index in self.outputs(x).argmax(1).tolist()]
 
 
@@ -151,9 +151,9 @@ def load_model(folder: str | Path) -> Model:
 
 
 def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, str, Weights]:
-    """The model that a client of a run would deploy, computed again: the one that its final pass scores.
+    """Compute the model that a client of a run would deploy, the one that its final pass scores.
 
-    Before its weights comes the name of its network in the method's family, empty for the run's own network.
+    Returns settings, job, the name of its network in the method's family (empty: the run's own network), and weights.
     """
     with Store(Path(folder), write=True) as store, Resources() as resources:
         if store.meta("nodes") is not None:
@@ -194,7 +194,7 @@ def write_model(
 ) -> Path:
     """Write weights and their card. ``network`` is a name in the method's family, or empty for the run's own network.
 
-    ``again`` overwrites a model that the folder holds.
+    With ``again``, a model in the folder is overwritten.
     """
     if target.exists() and not again:
         raise UserError(f"{target} exists: name another folder with --out")

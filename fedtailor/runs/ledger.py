@@ -1,4 +1,4 @@
-"""What a round gathers, and the one transaction that stores it."""
+"""Collects the results of a round and stores them in one transaction."""
 
 import json
 import time
@@ -20,12 +20,12 @@ from fedtailor.runs.tasks import Spool
 
 @dataclass
 class Round:
-    """What a round gathers until it is stored."""
+    """The results of a round until they are stored."""
 
     moment: Moment
     states: Spool = field(default_factory=Spool)  # new states of the clients whose work is accepted
     failed: dict[int, str] = field(default_factory=dict)
-    trained: set[int] = field(default_factory=set)  # clients whose training is accepted, whatever fails later
+    trained: set[int] = field(default_factory=set)  # clients whose training is accepted, even if a later task fails
     details: str = ""  # the first traceback
     tasks: dict[int, dict[str, Any]] = field(default_factory=dict)
     scores: dict[str, dict[int, Score]] = field(default_factory=dict)  # by model and client
@@ -34,17 +34,17 @@ class Round:
     times: RoundTimes | None = None  # None without a clock
 
     def fail(self, client: int, reason: str) -> None:
-        """Leave a client out. Unless its training was accepted, it is as it was before the round."""
+        """Leave a client out. Its state is that before the round, unless its training was already accepted."""
         self.failed[client] = reason
         if client not in self.trained:
             self.states.pop(client, None)
 
     def sent(self, client: int, nbytes: int) -> None:
-        """Count what a client receives."""
+        """Count the bytes that a client receives."""
         self._task(client)["bytes_down"] += nbytes
 
     def answered(self, client: int, nbytes: int, result: Result) -> None:
-        """Count what a client sends, and its training."""
+        """Count the bytes that a client sends, and its training."""
         row = self._task(client)
         row["bytes_up"] += nbytes
         samples = row["samples"] + result.trace.samples
@@ -60,17 +60,17 @@ class Round:
 
 
 class Ledger:
-    """Reads where a run stands, and stores its rounds: each in one transaction."""
+    """Reads the state of a run, and stores each round in one transaction."""
 
     def __init__(self, store: Store, seed: int, rounds: int, episodes: int = 1):
         self.store, self.rounds, self.episodes = store, rounds, episodes
         self.moment = self._next(seed)
-        # The first round of a later episode: of the state that is stored, only what the method carries over counts.
+        # In the first round of a later episode, only the stored state that the method carries over is used.
         self._afresh = self.moment.round == 1 and self.moment.episode > 0
         self.stateful = self._stored("client")  # clients that have a stored state
 
     def server(self, made: Assembly, policy: Policy | None = None) -> Server:
-        """The server as stored; before the first round, with what is carried over or with a policy."""
+        """The server as stored; before the first round, with the state carried over or with a policy."""
         known = self._stored("memory")
         memory = Memory(lambda client: self.store.state("memory", client), known)
         pretrains = self.store.meta("episodes") is not None
@@ -90,7 +90,7 @@ class Ledger:
         return server
 
     def round_end(self) -> float:
-        """When the latest round of this episode ended on the clock."""
+        """The time on the clock at which the latest round of this episode ended."""
         rows = self.store.rows(
             "SELECT begin, seconds FROM clock WHERE episode = ? ORDER BY round DESC LIMIT 1", [self.moment.episode]
         )
@@ -99,7 +99,7 @@ class Ledger:
     def commit(
         self, server: Server, cohort: Sequence[int], work: Round, metrics: Mapping[str, Measures], begin: float
     ) -> RoundReport:
-        """Store a round that began at ``begin`` (as ``time.perf_counter`` tells it)."""
+        """Store a round that began at ``begin``, a time of ``time.perf_counter``."""
         here = place(work.moment)
         down = sum(task["bytes_down"] for task in work.tasks.values())
         up = sum(task["bytes_up"] for task in work.tasks.values())
@@ -125,7 +125,7 @@ class Ledger:
         return RoundReport(count, total, tuple(cohort), dict(work.failed), down, up, seconds, metrics, rewards, clock)
 
     def final_scores(self) -> tuple[dict[int, Score], set[int]]:
-        """What the final pass has stored so far: scores, and the clients that failed."""
+        """The results that the final pass has stored so far: scores, and the clients that failed."""
         done = self.store.scores("final", self.moment.episode, self.rounds)
         return done, {row["client"] for row in self.store.rows("SELECT client FROM events WHERE kind = 'final'")}
 
@@ -145,7 +145,7 @@ class Ledger:
             self._store_metrics(moment, {"final": metrics})
 
     def _next(self, seed: int) -> Moment:
-        """The next round: of the latest episode, or the first round of a new episode."""
+        """The moment of the next round: in the latest episode, or the first round of a new one."""
         last = self.store.rows("SELECT episode, round FROM rounds ORDER BY episode DESC, round DESC LIMIT 1")
         episode, round = (last[0]["episode"], last[0]["round"] + 1) if last else (0, 1)
         if round > self.rounds and episode + 1 < self.episodes:
@@ -170,7 +170,7 @@ class Ledger:
                 self.stateful.add(client)
 
     def _store_decisions(self, decisions: Decisions) -> None:
-        """Store what agents know; of their replays only what is new."""
+        """Store the states of the agents; only new transitions of their replays are written."""
         rows = decisions.rows()
         for key, value in rows.items():
             self.store.set_state("decisions", key, pack({"value": value}))
@@ -205,7 +205,7 @@ class Ledger:
         self.store.insert("events", [{**place(moment), **row} for row in rows])
 
     def _store_times(self, work: Round) -> RoundClock | None:
-        """Store what the round took on the clock; nothing without a clock."""
+        """Store the times of the round on the clock; nothing without a clock."""
         times, here = work.times, place(work.moment)
         if times is None:
             return None
@@ -217,7 +217,7 @@ class Ledger:
 
 
 def place(moment: Moment) -> dict[str, int]:
-    """The columns that say when a row was recorded."""
+    """The columns for the moment at which a row was recorded."""
     return {"episode": moment.episode, "round": moment.round}
 
 

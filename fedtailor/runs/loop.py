@@ -1,7 +1,7 @@
-"""The round loop: cohort, prepare, fit, finish, evaluate, commit.
+"""The round loop: choose a cohort, prepare, fit, finish, evaluate, commit.
 
-Each round is one transaction, so a run that ends at any moment is at a round boundary. Results are taken in
-the order of client ids; no measured time enters a decision.
+Each round is one transaction, so a run that is ended at any time is at a round boundary. Results are processed in the
+order of client ids. No decision depends on measured time.
 """
 
 import time
@@ -32,7 +32,7 @@ class ClientsFailed(UserError):
 
 
 class RoundLoop:
-    """Runs the rounds of one episode from where its store stands."""
+    """Runs the rounds of one episode, from the last stored round on."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RoundLoop:
         self.evaluator = Evaluator(self.made, self.server, self.tasks, self.phases, self.ledger, callbacks)
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Run to the end of the episode; False if ``stop`` asked to end at a round boundary before it."""
+        """Run to the end of the episode. Returns False if ``stop`` ended it at an earlier round boundary."""
         while self.server.round <= self.experiment.rounds:
             if stop():
                 return False
@@ -67,7 +67,7 @@ class RoundLoop:
         return self.deployed(client)["model"]
 
     def deployed(self, client: int) -> Payload:
-        """That model with, in the config, the name of its network in the method's family."""
+        """The same model; the config holds the name of its network in the method's family."""
         return self.evaluator.deployed(client)
 
     def _one_round(self) -> None:
@@ -94,7 +94,7 @@ class RoundLoop:
         self.callbacks.round_done(report)
 
     def _begin_on_the_clock(self, work: Round) -> list[int] | None:
-        """Begin the round when the previous one has ended and a client is available.
+        """Find the time on the clock at which the previous round has ended and a client is available.
 
         Returns the available clients; None if all are available.
         """

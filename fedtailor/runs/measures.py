@@ -1,4 +1,4 @@
-"""From counts per client to the numbers of a table."""
+"""Computes the measures of a model from the scores of its clients."""
 
 import math
 from collections.abc import Mapping
@@ -12,26 +12,26 @@ from fedtailor.learning import Score
 
 @dataclass(frozen=True)
 class Measures:
-    """How well a model does in a round. The values are None if no client has test samples."""
+    """The measures of a model in a round. The values are None if no client has test samples."""
 
     round: int
     accuracy: float | None  # mean over clients
     pooled: float | None  # accuracy over the samples of all clients
-    deviation: float | None  # of the accuracy, over clients
+    deviation: float | None  # deviation of the accuracy over clients
     worst: float | None  # accuracy of the worst client
     worst_tenth: float | None  # mean accuracy of the worst tenth of the clients
     loss: float | None  # mean over clients
     pooled_loss: float | None  # mean over the samples of all clients
     clients: int  # clients with test samples
     samples: int
-    untrained: int = 0  # clients that never trained; what they would receive counts as held
+    untrained: int = 0  # clients that never trained; the model that they would receive counts as held
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def measures(scores: Mapping[int, Score], round: int = 0, untrained: int = 0) -> Measures:
-    """Turn every client's score into the measures of a model; clients without test samples do not count."""
+    """Compute the measures of a model from every client's score; clients without test samples do not count."""
     tested = [score for _, score in sorted(scores.items()) if score.samples > 0]
     if not tested:
         return Measures(round, None, None, None, None, None, None, None, 0, 0, untrained)

@@ -1,4 +1,4 @@
-"""The phases of a round: drive a method's generators, hand tasks to clients, take in their results."""
+"""The phases of a round: run a method's generators, send tasks to clients, process their results."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from fedtailor.runs.tasks import Packed, Tasks
 
 
 class Phases:
-    """Runs what a method asks of its clients, and answers what its generators ask for."""
+    """Runs a method's tasks on its clients, and answers the requests of its generators."""
 
     def __init__(self, made: Assembly, server: Server, tasks: Tasks, recorder: "Recorder"):
         self.experiment, self.method, self.server, self.tasks = made.experiment, made.method, server, tasks
@@ -26,7 +26,7 @@ class Phases:
         self._complete = _complete_groups(made)
 
     def drive(self, steps: Any, server: Server, work: Round, preview: bool = False) -> Any:
-        """Answer what a method's generator asks for, until it returns. A preview records nothing."""
+        """Answer the requests of a method's generator until it returns. A preview records nothing."""
         if not isinstance(steps, Generator):
             return steps
         answer: Any = None
@@ -49,7 +49,7 @@ class Phases:
         measure: Mapping[int, tuple[str, ...]],
         previews: Sequence[tuple[int, Payload]] = (),
     ) -> Replies:
-        """The cohort receives and trains; ``previews`` are received by others only to be scored.
+        """Let the cohort receive and train. Other clients receive ``previews`` only to score them.
 
         ``measure`` names the models of each client that its task scores.
         """
@@ -106,7 +106,7 @@ class Phases:
         return Replies(answers, failed, phase.times)
 
     def _accept(self, result: Result, work: Round, phase: Phase, trained: bool = False) -> Payload | None:
-        """The reply of a task that went well; a client that failed is as it was before the round."""
+        """The reply of a successful task; None if it failed, and the client's state is then that before the round."""
         client = result.client
         reason, reply = result.failure, None
         if reason is None:
@@ -130,20 +130,20 @@ class Phases:
         return reply
 
     def _check_complete(self, reply: Payload) -> None:
-        """Refuse a model in which a tensor that travels is missing."""
+        """Reject a reply with a model in which an exchanged tensor is missing."""
         for group, names in self._complete.items():
             if group in reply.groups and not names <= reply[group].keys():
                 raise Rejected(f"the {group} lacks {min(names - reply[group].keys())}")
 
 
 class Recorder:
-    """Has decisions made and rewarded by ``server.decisions``, and records observation, action and reward."""
+    """Passes requests to ``server.decisions``, and records observation, action and reward."""
 
     def __init__(self, deciders: Mapping[str, Decider], callbacks: Callback):
         self.deciders, self.callbacks = deciders, callbacks
 
     def answer(self, request: Decide | Reward, server: Server, work: Round, preview: bool) -> Decided | None:
-        """The decision that a `Decide` asks for; nothing for a `Reward`."""
+        """Answer a request: the decision for a `Decide`, None for a `Reward`."""
         if isinstance(request, Decide):
             return self._decide(request, server, work, preview)
         if not preview:

@@ -1,4 +1,4 @@
-"""Read what a run has recorded."""
+"""Reads the records of a run."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ MODELS = ("received", "held", "global", "final")
 
 
 class Run:
-    """What a run has recorded so far. Reading never changes a run, and works while another process runs it.
+    """The records of a run so far. Reading never changes a run, and works while another process runs it.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class Run:
         return self._store.rows("SELECT * FROM events ORDER BY id")
 
     def decisions(self) -> list[dict[str, Any]]:
-        """What agents decided: observation, action and reward."""
+        """Every decision of an agent: observation, action and reward."""
         rows = self._store.rows("SELECT * FROM decisions ORDER BY id")
         return [{k: unpack(v) if isinstance(v, bytes) else v for k, v in row.items()} for row in rows]
 
@@ -157,12 +157,12 @@ class Run:
         return rewards
 
     def server_state(self) -> dict[str, Any]:
-        """The server's stored state, by key: the model and what the method puts there; objects as their state."""
+        """The server's stored state, by key: the model and the method's entries; objects appear as their state."""
         stored = {key: self._store.state("server", key) for key in self._store.state_keys("server")}
         return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
 
     def agents(self) -> dict[str, dict[str, Any]]:
-        """What the agent of every decision knows now: its state, and ``best`` where pre-training keeps the best."""
+        """By decision, the present state of its agent, with ``best`` if pre-training keeps the best policy."""
         found: dict[str, dict[str, Any]] = {}
         for key in sorted(self._store.state_keys("decisions")):
             kind, _, name = key.partition(" ")
@@ -228,5 +228,5 @@ class Run:
 def all_runs(folder: Path) -> list[Path]:
     """The folders of all runs below a folder."""
     if not folder.is_dir():
-        raise UserError(f"{folder} does not exist: runs are written there by 'fedtailor run'")
+        raise UserError(f"{folder} does not exist: 'fedtailor run' writes runs there")
     return sorted(path.parent for path in folder.rglob(DATABASE))

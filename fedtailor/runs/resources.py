@@ -1,4 +1,4 @@
-"""What several runs share: loaded data and running workers."""
+"""Loaded data and running workers, which several runs can share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from fedtailor.runs.settings import Experiment
 class Resources:
     """The data and the engine of one run or of several, one after the other. Close it to end the workers."""
 
-    given: Federation | None = None  # the caller's federation, in place of the one that the data settings describe
+    given: Federation | None = None  # the caller's federation, which replaces that of the data settings
     engine: Engine | None = None
     _federation: tuple[Any, Federation] | None = None
 
@@ -47,7 +47,7 @@ class Resources:
 
 @contextmanager
 def own_or_given(resources: Resources | None, federation: Federation | None) -> Iterator[Resources]:
-    """The caller's resources, which stay open, or resources for one run alone."""
+    """The caller's resources, which stay open, or new resources that close after one run."""
     if resources is not None:
         yield resources
         return

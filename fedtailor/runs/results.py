@@ -1,4 +1,4 @@
-"""What a run or a comparison comes to, as values with names."""
+"""Typed summaries of runs and comparisons."""
 
 import statistics
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from fedtailor.runs.measures import Measures
 
 @dataclass(frozen=True)
 class ClockSummary:
-    """A run on the clients' clock."""
+    """The times of a run on the clients' clock."""
 
     seconds: float  # of all rounds
     latency: float | None  # straggling seconds of a round, on average
@@ -33,7 +33,7 @@ class RunSummary:
     seconds : float
         Measured time of all rounds, without the final pass.
     failed_tasks : int
-        How often a client was left out.
+        The number of times that a client was left out of a round.
     clock : ClockSummary or None
         Time on the clients' devices; None without devices.
     """
@@ -55,12 +55,12 @@ class RunSummary:
 
     @property
     def received(self) -> Measures:
-        """The measures of what clients receive, before they train."""
+        """The measures of the models that clients receive, before they train."""
         return self._measured("received")
 
     @property
     def held(self) -> Measures:
-        """The measures of what clients hold after their latest training."""
+        """The measures of the models that clients hold after their latest training."""
         return self._measured("held")
 
     @property
@@ -91,7 +91,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class MeanClock:
-    """The runs of a method on the clients' clock, on average over seeds."""
+    """The times of a method's runs on the clients' clock, averaged over seeds."""
 
     seconds: float | None
     latency: float | None

@@ -1,4 +1,4 @@
-"""Start, pre-train and resume runs."""
+"""Starts, pre-trains and resumes runs."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def run(
     folder : str or Path, optional
         The folder of the run, which must not exist; ``runs/<name>`` by default.
     federation : Federation, optional
-        The clients' data, in place of those that the data settings describe.
+        The clients' data, instead of those that the data settings describe.
     callbacks : Callback or sequence of Callback, optional
         They observe the run. An exception in one of them ends the run at its last complete round.
     resources : Resources, optional
@@ -51,7 +51,7 @@ def run(
     deciders : mapping of str to callable, optional
         By the name of a decision: a function of the server and the question that replaces the method's agent.
     notes : mapping, optional
-        Facts that are stored with the run.
+        Values to store with the run.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def resume(
     folder : str or Path
         The folder of the run.
     federation, callbacks, resources, deciders
-        As in `run`; a run that began with a ``federation`` of the caller's needs it again.
+        As in `run`. A run that began with the caller's ``federation`` needs it again.
     engine : mapping, optional
         Settings of the engine that differ from those of the run. They change no result.
     episodes : int, optional
@@ -160,7 +160,7 @@ def resume(
     True
     """
     place = Path(folder)
-    with Store(place, write=True) as store:  # refuses a damaged run, and one that another process runs
+    with Store(place, write=True) as store:  # raises if the run is damaged, or if another process runs it
         values, before, devices = store.meta("experiment"), store.meta("federation"), store.meta("devices")
         nodes = store.meta("nodes")
         if episodes is not None:
@@ -172,9 +172,9 @@ def resume(
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
         job = job_of(settings, resources)
         if job.federation.digest() != before:
-            raise UserError(f"{place} cannot go on: the data in {settings.data.source!r} are not those it began with")
+            raise UserError(f"{place} cannot resume: the data in {settings.data.source!r} are not those it began with")
         if devices_digest(settings, job) != devices:
-            raise UserError(f"{place} cannot go on: the files in [devices] are not those it began with")
+            raise UserError(f"{place} cannot resume: the files in [devices] are not those it began with")
         policy = None if _begun(place) else policy_of(settings, job)
         if episodes is not None:
             with Store(place, write=True) as store, store.transaction():
@@ -203,7 +203,7 @@ def _begin(
 
 
 def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any]) -> None:
-    """Make the run's folder; it appears complete or not at all."""
+    """Create the run's folder atomically: it is complete or does not exist."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))

@@ -1,4 +1,4 @@
-"""Score one model on the test sets of many clients."""
+"""Scores one model on the test sets of many clients."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -10,13 +10,13 @@ from fedtailor.methods import Moment
 from fedtailor.runs.tasks import Tasks
 from fedtailor.weights import Weights
 
-# Test samples in one task; fixed, because what is evaluated together is part of the exact result.
+# Test samples in one task. It is fixed because exact results depend on which samples are evaluated together.
 SCORED_TOGETHER = 2048
-REMEMBERED = 8  # scored models
+REMEMBERED = 8  # number of models whose scores are kept
 
 
 class Scorer:
-    """Scores models, and remembers the latest scores: a model that is received and global is scored once."""
+    """Scores models, and caches the latest scores: a model that is both received and global is scored once."""
 
     def __init__(self, tasks: Tasks, sizes: Any, moment: Moment, family: Collection[str] = (), together: bool = True):
         self.tasks, self.sizes, self.moment = tasks, sizes, moment
@@ -54,7 +54,7 @@ class Scorer:
 
 
 def _cut(clients: Sequence[int], sizes: Any, together: int) -> list[tuple[int, ...]]:
-    """Neighbouring clients in groups of about ``together`` test samples; clients without test samples are left out."""
+    """Group neighbouring clients by about ``together`` test samples; clients without test samples are left out."""
     groups: list[tuple[int, ...]] = []
     group: list[int] = []
     count = 0

@@ -22,7 +22,7 @@ Measured = Literal["received", "held", "global"]
 def _simple_name(name: str) -> str:
     unfit = any(c in '/\\:*?"<>|' or not c.isprintable() for c in name)
     if not name or name.startswith(".") or unfit or len(name.encode()) > 200:
-        raise ValueError("a name is the name of a folder: letters, digits, '-', '_' and '.'")
+        raise ValueError("it names a folder: use letters, digits, '-', '_' and '.'")
     return name
 
 
@@ -37,11 +37,11 @@ class Participation(BaseModel):
     ratio: (
         Annotated[float, Field(gt=0, le=1)]
         | tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
-    ) = Field(1.0, description="share of the clients in a cohort, or [low, high]: drawn anew in every round")
-    clients: int | None = Field(None, ge=1, description="clients in a cohort, instead of a ratio")
-    dropout: float = Field(0.0, ge=0, lt=1, description="probability that a chosen client does not answer")
+    ) = Field(1.0, description="share of the clients in a cohort, or [low, high]: drawn in every round")
+    clients: int | None = Field(None, ge=1, description="number of clients in a cohort, instead of a ratio")
+    dropout: float = Field(0.0, ge=0, lt=1, description="probability that a sampled client does not answer")
     absent: tuple[tuple[int, int], ...] = Field(
-        (), description="pairs [round, client]: clients that do not answer in a round, to replay what happened"
+        (), description="pairs [round, client]: clients that do not answer in that round, to replay earlier failures"
     )
 
     @model_validator(mode="after")
@@ -56,20 +56,21 @@ class Participation(BaseModel):
 
 
 class Evaluation(BaseModel):
-    """What is measured, and when. It changes no training."""
+    """What is evaluated, and when. Evaluation never changes training."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    every: int = Field(1, ge=0, description="rounds between two evaluations; 0 evaluates nothing but the end")
+    every: int = Field(1, ge=0, description="rounds between two evaluations; 0: only at the end")
     clients: Literal["all", "cohort"] = Field(
-        "all", description="whose received models are tested: all clients', or only the cohort's"
+        "all", description="test the received models of all clients, or only of the cohort"
     )
     models: tuple[Measured, ...] = Field(
-        ("received", "held", "global"), description="the models that are tested on the way"
+        ("received", "held", "global"), description="models that are tested during the run"
     )
     final: bool = Field(True, description="at the end every client receives and trains once more")
     together: bool = Field(
-        True, description="test several clients in one batch, which is faster; a federation tests each by itself"
+        True,
+        description="test several clients in one batch, which is faster; a federation tests each separately",
     )
 
 
@@ -84,17 +85,19 @@ class CompareSettings(BaseModel):
         description='names, or tables such as {name = "fedprox", mu = 0.01}; label = "strong" in a table names its row',
     )
     seeds: tuple[int, ...] = Field((0,), min_length=1, description="one run per method and seed")
-    metric: Literal["received", "held", "global", "final"] = Field("final", description="the headline of the table")
-    pooled: bool = Field(False, description="average over samples instead of over clients")
+    metric: Literal["received", "held", "global", "final"] = Field(
+        "final", description="the model whose accuracy the table shows first"
+    )
+    pooled: bool = Field(False, description="average accuracies over samples instead of clients")
 
 
 class PretrainSettings(BaseModel):
-    """How an agent is trained before it is used."""
+    """Settings of pre-training."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     episodes: int = Field(
-        1, ge=1, le=1_000_000, description="whole federations, one after the other, each from the start"
+        1, ge=1, le=1_000_000, description="number of federations to train on, one after the other, each from its start"
     )
     keep: Literal["last", "best"] = Field(
         "last",
@@ -133,11 +136,11 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Name = Field("experiment", description="the run's folder under runs/")
-    seed: int = Field(0, ge=0, lt=2**62, description="of every random stream")
-    rounds: int = Field(20, ge=1, le=1_000_000, description="rounds of the federation")
+    name: Name = Field("experiment", description="name of the run's folder under runs/")
+    seed: int = Field(0, ge=0, lt=2**62, description="seed of every random stream")
+    rounds: int = Field(20, ge=1, le=1_000_000, description="number of rounds")
     validation: bool = Field(
-        False, description="carve validation data out of every client's train, whether or not the method needs it"
+        False, description="hold out validation data from every client's training data even if the method needs none"
     )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
@@ -161,7 +164,7 @@ class Experiment(BaseModel):
         return self.validation or self.method.needs_validation
 
     def as_dict(self) -> dict[str, Any]:
-        """The settings as plain values; `experiment` makes them into the same experiment."""
+        """The settings as plain values; `experiment` turns them back into the same experiment."""
         values = self.model_dump(mode="json", exclude={"method"}, exclude_none=True)
         values["method"] = method_dict(self.method)
         return values
@@ -236,7 +239,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} does not exist: name an experiment's TOML file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
-    except ValueError as error:  # more than TOMLDecodeError: tomllib lets a number of 5000 digits through to int()
+    except ValueError as error:  # not only TOMLDecodeError: tomllib passes a number of 5000 digits to int()
         raise UserError(f"{path} is not valid TOML: {error}") from None
     except RecursionError:
         raise UserError(f"{path} is not an experiment: its values are nested too deeply") from None
@@ -247,7 +250,7 @@ def _find(name: str, where: str) -> type[Method]:
         return find(name)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
-    except Exception as error:  # a module of the user's own may fail in any way when it is imported
+    except Exception as error:  # the import of a user's module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"{where}: method {name!r} cannot be imported ({reason}): it is module:Class") from None
 
@@ -286,7 +289,7 @@ def _change(values: dict[str, Any], key: str, value: Any, where: str) -> None:
     values[last] = _copy(value) if isinstance(value, Mapping) else value
 
 
-# Tables for which a bare name may stand: partition = "iid", method = "fedavg"
+# Tables that may be given as a bare name: partition = "iid", method = "fedavg"
 _BARE = {"partition": "kind", "method": "name", "profiles": "kind", "availability": "kind"}
 
 
@@ -297,9 +300,9 @@ def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
 def _sentence(
     error: ValidationError, where: str, model: type[BaseModel], values: Any, prefix: tuple[str, ...] = ()
 ) -> str:
-    """One sentence: the file, the key, the value, what is allowed."""
+    """One sentence: the file, the key, the value, and what is allowed."""
     problems = error.errors(include_url=False)
-    first, reasons = _most_telling(problems, values)
+    first, reasons = _most_specific(problems, values)
     place = _place(first, values)
     key = ".".join(_shown_key(part) for part in (*prefix, *place)) or ".".join(prefix)
     others = len({_place(problem, values) for problem in problems if _union(problem, values) != _union(first, values)})
@@ -319,11 +322,11 @@ def _sentence(
     return f"{where}: {key} = {_shown(first['input'])}: {reason}{more}"
 
 
-def _most_telling(problems: list[ErrorDetails], values: Any) -> tuple[ErrorDetails, list[str]]:
-    """The first problem, and its reason; where a union failed, the branch that was probably meant.
+def _most_specific(problems: list[ErrorDetails], values: Any) -> tuple[ErrorDetails, list[str]]:
+    """The first problem and its reasons; in a failed union, the problem of the branch that was probably intended.
 
-    That is the branch that got furthest into the value; after it, one that liked its type. If there is no
-    such branch, all reasons together say what is allowed.
+    That is the branch that got furthest into the value or, if several did, one that accepted its type. If there is
+    none, all reasons together say what is allowed.
     """
     union = _union(problems[0], values)
     rivals = [problem for problem in problems if _union(problem, values) == union]
@@ -348,7 +351,7 @@ def _place(problem: ErrorDetails, values: Any) -> tuple[int | str, ...]:
 
 
 def _union(problem: ErrorDetails, values: Any) -> tuple[int | str, ...]:
-    """The place of the outermost union a problem is in, or its own place."""
+    """The place of the outermost union that contains a problem, or the problem's own place."""
     place = _place(problem, values)
     same = 0
     while same < len(place) and place[same] == problem["loc"][same]:
@@ -381,7 +384,7 @@ def _reason(problem: ErrorDetails) -> str:
 
 
 def _kind_reason(problem: ErrorDetails, kinds: list[str]) -> str:
-    """What is wrong with a table that comes in several kinds."""
+    """The reason why a table that has several kinds is wrong."""
     if problem["type"] == "union_tag_invalid":
         tag = " ".join(str(problem["ctx"]["tag"]).split())
         return str(unknown("kind", tag if len(tag) <= 60 else tag[:57] + "...", kinds))

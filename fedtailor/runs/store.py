@@ -60,7 +60,7 @@ class Store:
         if not self.path.is_file():
             raise UserError(f"{folder} is not a run: it has no {DATABASE}")
         self._lock: int | None = None
-        with ExitStack() as opened, self._sound():
+        with ExitStack() as opened, self._user_errors():
             if write:
                 self._lock = _lock(folder)
                 opened.callback(os.close, self._lock)
@@ -68,7 +68,7 @@ class Store:
             self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)
             opened.callback(self._db.close)
             self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.execute("PRAGMA cache_size = -65536")  # kilobytes: a round's states in one piece
+            self._db.execute("PRAGMA cache_size = -65536")  # kilobytes, so that the states of a round fit
             version = self.meta("schema")
             if version == 1 and write:
                 self._upgrade()
@@ -83,7 +83,7 @@ class Store:
         """Create an empty database in a folder."""
         db = sqlite3.connect(folder / DATABASE, isolation_level=None)
         try:
-            db.execute("PRAGMA page_size = 65536")  # states of megabytes: twice as fast as with 4 KB
+            db.execute("PRAGMA page_size = 65536")  # for states of megabytes, twice as fast as 4 KB
             db.execute("PRAGMA journal_mode = WAL")
             db.executescript(f"BEGIN;{_TABLES}COMMIT;")
             rows = [(key, json.dumps(value)) for key, value in {"schema": SCHEMA, **meta}.items()]
@@ -111,20 +111,20 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything inside is stored, or nothing is."""
-        with self._sound():
+        """A transaction: all changes inside are stored, or none."""
+        with self._user_errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # a full disk has ended it already
+                if self._db.in_transaction:  # a full disk has already ended the transaction
                     self._db.execute("ROLLBACK")
                 raise
 
     def rows(self, query: str, parameters: Iterable[Any] = ()) -> list[dict[str, Any]]:
         """The rows of a query as dicts."""
-        with self._sound():
+        with self._user_errors():
             cursor = self._db.execute(query, tuple(parameters))
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
@@ -134,12 +134,12 @@ class Store:
         rows = list(rows)
         if rows:
             marks = ", ".join(f":{name}" for name in rows[0])
-            with self._sound():
+            with self._user_errors():
                 self._db.executemany(f"INSERT OR REPLACE INTO {table} ({', '.join(rows[0])}) VALUES ({marks})", rows)
 
     def reward(self, rewards: Iterable[tuple[float, int, int, str, int | None]]) -> None:
-        """Complete decisions of earlier rounds: value, episode, round, name, client."""
-        with self._sound():
+        """Store the rewards of earlier rounds' decisions: value, episode, round, name, client."""
+        with self._user_errors():
             self._db.executemany(
                 "UPDATE decisions SET reward = ? WHERE episode = ? AND round = ? AND name = ? AND about IS ?", rewards
             )
@@ -158,7 +158,7 @@ class Store:
         """The latest state stored under this name."""
         rows = self.rows("SELECT data, digest FROM state WHERE scope = ? AND key = ?", [scope, str(key)])
         if rows and digest(rows[0]["data"]) != rows[0]["digest"]:
-            raise self._damaged(f"the state of {scope} {key} is not what was written")
+            raise self._damaged(f"the state of {scope} {key} differs from what was written")
         return rows[0]["data"] if rows else None
 
     def state_keys(self, scope: str) -> list[str]:
@@ -196,7 +196,7 @@ class Store:
         return {row["client"]: _score(row) for row in rows}
 
     @contextmanager
-    def _sound(self) -> Iterator[None]:
+    def _user_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -236,7 +236,7 @@ def in_use(folder: Path) -> bool:
 
 
 def _lock(folder: Path) -> int:
-    """Lock the run for this process; the lock ends with the process, however it ends."""
+    """Lock the run for this process. The lock always ends with the process."""
     try:
         file = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:

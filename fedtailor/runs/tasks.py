@@ -1,4 +1,4 @@
-"""Tasks of clients: built when the engine asks for them, with results in order."""
+"""Client tasks: built when the engine asks for them; their results come in order."""
 
 import io
 import tempfile
@@ -29,9 +29,9 @@ class Tasks:
         states: Mapping[int, bytes | None] | None = None,
         **more: Any,
     ) -> Callable[[int], Task]:
-        """A task whose payload is packed, and whose client state is read, only when the engine asks for it.
+        """A task; its payload is packed and its client's state is read only when the engine asks for it.
 
-        ``states`` are the clients' states of this round, which are not stored yet.
+        ``states`` holds client states of this round that are not stored yet.
         """
 
         def make(index: int) -> Task:
@@ -58,7 +58,7 @@ class Tasks:
 
 
 class Spool(MutableMapping[int, bytes | None]):
-    """The new states of clients, in a temporary file if they are large: those of a round may not fit into memory."""
+    """New client states, in a temporary file if they are large: those of a round may not fit into memory."""
 
     HELD = 2**25  # bytes in memory
 
@@ -92,7 +92,7 @@ class Spool(MutableMapping[int, bytes | None]):
 
 
 class Packed:
-    """Payloads as bytes. A payload that several clients share is packed once; only a few are kept."""
+    """Packs payloads into bytes. A payload that several clients share is packed once; only a few are cached."""
 
     KEPT = 4
 
@@ -101,7 +101,7 @@ class Packed:
 
     def of(self, payload: Payload) -> bytes:
         found = self._known.pop(id(payload), None) or (payload, payload.pack())
-        self._known[id(payload)] = found  # keeps the payload too, so that its id stays its own
+        self._known[id(payload)] = found  # keeps the payload too, so that no other object gets its id
         if len(self._known) > self.KEPT:
             self._known.pop(next(iter(self._known)))
         return found[1]

@@ -1,4 +1,4 @@
-"""Settings as TOML text (the standard library only reads it)."""
+"""Writes settings as TOML text (the standard library only reads it)."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return float.__repr__(value)  # not repr: a float of numpy would write its type
+        return float.__repr__(value)  # not repr, which would include the type of a numpy float
     if isinstance(value, int):
         return str(value)
     if isinstance(value, Mapping):
@@ -39,5 +39,5 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    # A JSON string is a TOML string, but for DEL, and for characters that ASCII writes as two escapes.
+    # A JSON string is a TOML string, except for DEL and for characters that ASCII writes as two escapes.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -83,7 +83,7 @@ def card_lines(facts: Mapping[str, Any]) -> list[str]:
         + ("clients receive other clients' models" if facts["shows_peers"] else "no client sees another's model"),
     ]
     if facts["needs_validation"]:
-        lines.append("needs validation data, which are carved out of train where there are none")
+        lines.append("needs validation data; without a validation split they are held out from train")
     lines += [f"limit: {limit}" for limit in facts["limits"]]
     return lines + [f"deviation: {deviation}" for deviation in facts["deviations"]]
 

@@ -128,6 +128,6 @@ def test_a_method_that_workers_cannot_import_is_refused_before_anything_is_writt
         name = ""
 
     experiment = fedtailor.experiment({"rounds": 1, "data": {"clients": 3, "samples": 100}})
-    with pytest.raises(UserError, match="put it into a file of its own"):
+    with pytest.raises(UserError, match="put it into its own file"):
         fedtailor.run(experiment.model_copy(update={"method": Mine()}), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -104,7 +104,7 @@ def test_an_experiment_with_another_method_is_refused() -> None:
 
 
 def test_models_that_are_mixed_after_the_training_are_refused() -> None:
-    with pytest.raises(fedtailor.UserError, match="one of pfedrlla, and the experiment's method is pfedrlla-after"):
+    with pytest.raises(fedtailor.UserError, match="for pfedrlla, but the experiment's method is pfedrlla-after"):
         head_aggregation({"method": {"name": "pfedrlla-after"}})
 
 

@@ -162,7 +162,7 @@ def test_a_policy_of_the_other_kind_of_mix_is_refused(tmp_path: Path) -> None:
     attention = {"network": "attention", "updates": 1}
     pretrain(changed(DIGITS, **attention), folder=tmp_path / "policy").close()
     settings = after(DIGITS, **attention, policy=str(tmp_path / "policy"))
-    with pytest.raises(fedtailor.UserError, match="is one of pfedrlla, and the method is pfedrlla-after"):
+    with pytest.raises(fedtailor.UserError, match="was trained for pfedrlla, but the method is pfedrlla-after"):
         run(settings, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

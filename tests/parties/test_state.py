@@ -76,5 +76,5 @@ def test_an_object_that_nobody_built_is_refused() -> None:
         """Has no counter of its own at the start."""
 
     stored = unpack(pack(Groups()))
-    with pytest.raises(TypeError, match="did not build it"):
+    with pytest.raises(TypeError, match="build it in start_server"):
         Other.restored(stored.state)

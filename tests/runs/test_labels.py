@@ -30,7 +30,7 @@ def test_a_label_stands_for_a_method_with_many_settings(tmp_path: Path) -> None:
         ([{"label": 3, "name": "fedavg"}], "the label 3"),
         ([{"label": ["a"], "name": "fedavg"}], "the label"),
         ([{"label": "...", "name": "fedavg"}], "the label"),
-        ([{"label": "long" * 30, "name": "fedavg"}], "at most 100 letters"),
+        ([{"label": "long" * 30, "name": "fedavg"}], "at most 100 characters"),
         ([{"label": "a b", "name": "fedavg"}, {"label": "a_b", "name": "local"}], "'a_b' twice"),
     ],
 )

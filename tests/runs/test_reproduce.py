@@ -308,7 +308,7 @@ columns = ["batch-4", "batch-64"]
         (DECLARED, ["table-9"], "unknown table 'table-9'"),
         (DECLARED + "colour = 3", [], "claims.0.colour is not known here"),
         (DECLARED.replace('"tiny.toml"', '"none.toml"'), [], "none.toml does not exist"),
-        (DECLARED.replace("held.pooled of fedavg", "held.pooled"), [], "say what is to be reached"),
+        (DECLARED.replace("held.pooled of fedavg", "held.pooled"), [], "name the target"),
         (DECLARED.replace('"bytes",', '"bites",'), [], "measure 'bites' is not known"),
         (DECLARED.replace('row = "fedavg"', 'row = "fedvag"'), [], "'fedvag' is no row of accuracy"),
         (DECLARED.replace("[91.5, nan, 2]", "[91.5]"), [], "has 1 numbers: the table has 3 columns"),

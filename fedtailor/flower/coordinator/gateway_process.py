@@ -1,4 +1,4 @@
-"""Starts the gateway in a process of its own and reports whom it refuses."""
+"""Starts the gateway in its own process and reports the connections that it refuses."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Reproductions that are declared: experiments, tables and claims of a recipe folder."""
+"""Declared reproductions: the experiments, tables and claims of a recipe folder."""
 
 from fedtailor.runs.reproduce.claims import Decision, Interval, decide, interval, verdict
 from fedtailor.runs.reproduce.execution import ReproductionCallback, Todo, check, run_missing, todo

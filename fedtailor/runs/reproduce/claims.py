@@ -1,4 +1,4 @@
-"""The claims of a paper, decided on a table by one criterion."""
+"""Tests the claims of a paper on tables with one criterion."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from fedtailor.runs.reproduce.plan import Plan
 from fedtailor.runs.reproduce.tables import Cell, Table, lead_over, paired
 
 CONFIDENCE = 0.95
-SEEDS = 3  # fewer decide nothing
-LEVEL = 2.0  # points, or %: an interval around the claim that is narrower says that there is no difference
+SEEDS = 3  # with fewer seeds a claim is not decidable
+LEVEL = 2.0  # points, or %: a narrower interval around the claimed difference means that there is none
 
 Verdict = Literal["holds", "does not", "level", "not decidable at this size"]
 
@@ -31,11 +31,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a claim comes to in one column of its table."""
+    """The result of a claim in one column of its table."""
 
     claim: ClaimDeclaration
     column: str
-    other: str  # the row it is compared with
+    other: str  # the row that it is compared with
     seeds: int
     unit: str
     interval: Interval | None
@@ -43,7 +43,7 @@ class Decision:
 
 
 def interval(differences: Sequence[float]) -> Interval | None:
-    """The t-interval of the mean; None for fewer than two numbers, or where one is not finite.
+    """The 95 % t-interval of the mean; None for fewer than two numbers, or if one is not finite.
 
     Examples
     --------
@@ -58,14 +58,14 @@ def interval(differences: Sequence[float]) -> Interval | None:
 
 
 def verdict(differences: Sequence[float], at_least: float = 0.0, sign: int = 1) -> Verdict:
-    """Whether paired differences decide that they are above ``at_least`` (below it with ``sign`` -1).
+    """Test whether paired differences are above ``at_least`` (below it with ``sign`` -1).
 
     Parameters
     ----------
     differences
         One number for each seed.
     at_least
-        The difference that is claimed.
+        The claimed difference.
     sign
         1 if more is claimed, -1 if less is.
 
@@ -88,7 +88,7 @@ def verdict(differences: Sequence[float], at_least: float = 0.0, sign: int = 1) 
 
 
 def decide(plan: Plan, tables: Mapping[str, Table]) -> list[Decision]:
-    """Every claim on the tables that are there, column by column."""
+    """Test every claim whose table is present, column by column."""
     decisions: list[Decision] = []
     for number, claim in enumerate(plan.declaration.claims, 1):
         if (table := tables.get(claim.table)) is not None:

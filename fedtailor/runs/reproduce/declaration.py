@@ -1,4 +1,4 @@
-"""What a recipe folder declares in ``reproduce.toml``: experiments, tables and claims."""
+"""The declarations in ``reproduce.toml`` of a recipe folder: experiments, tables and claims."""
 
 import tomllib
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ class Declared(BaseModel):
 
 
 class ExperimentDeclaration(Declared):
-    """One or several comparisons: every combination of a base file and the values that vary, by methods and seeds.
+    """One or several comparisons: every combination of base file and varied values, with all methods and seeds.
 
-    Its name is a template: ``{base}``, ``{method}`` and ``{data.clients}`` stand for what varies.
+    Its name is a template with placeholders for what varies: ``{base}``, ``{method}``, ``{data.clients}``.
     """
 
     base: str | tuple[str, ...] = Field(description="the experiment's TOML file in this folder, or several")
@@ -32,7 +32,7 @@ class ExperimentDeclaration(Declared):
     set: dict[str, Any] = Field({}, description="settings that differ from the base file, by dotted name")
     vary: dict[str, tuple[Any, ...]] = Field({}, description="settings and their values: a grid")
     paper: dict[str, Any] = Field({}, description="settings of size paper, by dotted name")
-    pretrain: bool = Field(False, description="train an agent, for policy = '@name' of other methods")
+    pretrain: bool = Field(False, description="train an agent; other methods use it with policy = '@name'")
     deciders: str | None = Field(
         None, description="FILE.py:FUNCTION in this folder; called with the experiment and `given`, returns deciders"
     )
@@ -44,9 +44,9 @@ class ExperimentDeclaration(Declared):
 
 
 class Where(Declared):
-    """Names the runs and the measure of a cell; what is not said comes from the column, the row, then the table.
+    """The runs and the measure of a cell. Missing values come from the column, then the row, then the table.
 
-    ``{experiment}`` in one of them stands for the experiment that another names in full.
+    ``{experiment}`` in one of them is replaced by the experiment that another one names.
     """
 
     experiment: str | None = None
@@ -59,7 +59,7 @@ class Line(Where):
 
     title: str | None = None
     show: Show | None = None
-    against: Where | None = Field(None, description="what `change`, `difference` and `ratio` are relative to")
+    against: Where | None = Field(None, description="reference of `change`, `difference` and `ratio`")
 
 
 class TableDeclaration(Declared):
@@ -74,30 +74,34 @@ class TableDeclaration(Declared):
     show: Show = "value"
     rows: tuple[str | Line, ...] = Field((), description="methods, or tables; default: every method")
     columns: tuple[str | Line, ...] = Field(min_length=1, description="experiments, measures, or tables")
-    lead: tuple[str, ...] = Field((), description="rows whose lead over the best other row is shown")
+    lead: tuple[str, ...] = Field((), description="rows for which the table shows the lead over the best other row")
     over: tuple[str, ...] = Field((), description="the rows that count as others; default: all but `lead`")
-    paper: dict[str, tuple[float, ...]] = Field({}, description="the paper's numbers, by row; nan: none")
+    paper: dict[str, tuple[float, ...]] = Field({}, description="the paper's numbers, by row; nan where it has none")
     paper_columns: dict[str, dict[str, float]] = Field(
-        {}, description="numbers of a paper by row: shown beside the first column with ranks and their correlation"
+        {}, description="a paper's numbers by row, shown beside the first column with ranks and their correlation"
     )
-    picture: Picture = Field("none", description="drawn from the cells, or curves over the rounds")
+    picture: Picture = Field("none", description="the figure: drawn from the cells, or curves over the rounds")
     curve: str | None = Field(None, description="the measure of curves, such as held.accuracy; default: the cells'")
-    over_axis: Literal["rounds", "steps", "seconds", "clock", "bytes"] = Field("rounds", description="of curves")
+    over_axis: Literal["rounds", "steps", "seconds", "clock", "bytes"] = Field(
+        "rounds", description="horizontal axis of curves"
+    )
 
 
 class ClaimDeclaration(Declared):
-    """A claim of the paper that a table decides."""
+    """A claim of the paper that a table tests."""
 
     says: str
     paper: str = Field("", description="the paper's number")
     table: str
     row: str
-    over: str | tuple[str, ...] | None = Field(None, description="the other row; of several the best; default: all")
-    each: bool = Field(False, description="compare with each of the other rows, not only with the best of them")
+    over: str | tuple[str, ...] | None = Field(
+        None, description="rows to compare with; the best of several counts; default: all"
+    )
+    each: bool = Field(False, description="compare with each of the other rows instead of only the best")
     columns: tuple[str, ...] | None = Field(None, description="default: every column")
-    at_least: float | None = Field(None, description="the difference that is claimed; default 0")
-    at_most: float | None = Field(None, description="as at_least, where less is better")
-    relative: bool = Field(False, description="differences in % of the other row, not in points")
+    at_least: float | None = Field(None, description="the claimed difference; default 0")
+    at_most: float | None = Field(None, description="the claimed difference if less is better")
+    relative: bool = Field(False, description="differences in % of the other row instead of points")
 
 
 class Declaration(Declared):
@@ -106,15 +110,17 @@ class Declaration(Declared):
     page: str | None = Field(None, description="name of the page under docs/results; default: that of the folder")
     title: str
     about: str = ""
-    paper: dict[str, Any] = Field({}, description="settings of size paper of all experiments")
-    methods: dict[str, dict[str, Any]] = Field({}, description="methods by label; `like` takes over another's settings")
+    paper: dict[str, Any] = Field({}, description="settings of size paper, for all experiments")
+    methods: dict[str, dict[str, Any]] = Field(
+        {}, description="methods by label; `like` copies the settings of another label"
+    )
     experiments: dict[str, ExperimentDeclaration] = Field(min_length=1)
     tables: dict[str, TableDeclaration] = Field(min_length=1)
     claims: tuple[ClaimDeclaration, ...] = ()
 
 
 def read_declaration(folder: Path) -> Declaration:
-    """The declaration of a recipe folder."""
+    """Read the declaration of a recipe folder."""
     file = folder / FILE
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -133,7 +139,7 @@ def read_declaration(folder: Path) -> Declaration:
 
 
 def method_tables(declaration: Declaration, file: Path) -> dict[str, dict[str, Any]]:
-    """The methods by label, with what `like` takes over from others."""
+    """The methods by label, with the settings that `like` copies."""
     found: dict[str, dict[str, Any]] = {}
 
     def resolve(label: str, seen: tuple[str, ...]) -> dict[str, Any]:
@@ -153,7 +159,7 @@ def method_tables(declaration: Declaration, file: Path) -> dict[str, dict[str, A
 
 
 def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested tables, such as those of agents, are merged too."""
+    """Merge two tables, including nested ones such as those of agents."""
     found = dict(table)
     for key, value in changes.items():
         before = found.get(key)
@@ -176,7 +182,7 @@ def _check(declaration: Declaration, file: Path) -> None:
 
 def _sentence(error: ValidationError) -> str:
     problems = error.errors(include_url=False)
-    # of a union, the branch that got furthest into the value is the one that was meant
+    # in a union, the branch that got furthest into the value is probably the intended one
     first = max(problems, key=lambda problem: len(problem["loc"]))
     place = ".".join(str(part) for part in first["loc"] if part not in ("str", "Line"))
     if first["type"] == "extra_forbidden":

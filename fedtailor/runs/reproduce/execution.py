@@ -1,4 +1,4 @@
-"""Run what is missing, and keep a record of every run that is finished."""
+"""Runs the missing runs of a reproduction, and keeps a record of every finished run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from fedtailor.runs.running import pretrain, resume, run
 
 
 class ReproductionCallback(Callback):
-    """Does nothing; views override what they show. The steps come beside what a callback of a run sees."""
+    """Observes the steps of a reproduction and their runs. It does nothing; views override what they show."""
 
     def plan(self, steps: Sequence[Step], seconds: Sequence[float | None]) -> None: ...
 
@@ -29,21 +29,21 @@ class ReproductionCallback(Callback):
 
 @dataclass(frozen=True)
 class Todo:
-    """What a reproduction has, and what it must still run, in the order in which it runs."""
+    """The finished and the missing runs of a reproduction, in the order of execution."""
 
     records: Mapping[str, Record]
     missing: tuple[Step, ...]
-    seconds: tuple[float | None, ...]  # an estimate for each of `missing`; None where no record helps
+    seconds: tuple[float | None, ...]  # estimated seconds of each of `missing`; None if no record helps
 
     @property
     def estimate(self) -> float | None:
-        """Seconds for all that is missing; None if nothing is known."""
+        """Estimated seconds of all missing runs; None if nothing is known."""
         known = [seconds for seconds in self.seconds if seconds is not None]
         return sum(known) if len(known) == len(self.seconds) else None
 
 
 def todo(plan: Plan, tables: Iterable[str], runs: Path, *, from_records: bool = False) -> Todo:
-    """What is finished and what is missing for some tables.
+    """Find the finished and the missing runs of some tables.
 
     A record is reused if its key (settings, policy, results version) and the digest of its data agree.
 
@@ -52,11 +52,11 @@ def todo(plan: Plan, tables: Iterable[str], runs: Path, *, from_records: bool = 
     plan
         The runs of a recipe.
     tables
-        Names of the tables that are wanted.
+        Names of the tables to make.
     runs
-        The folder of the runs' folders; a policy that is still there is not trained again.
+        The parent folder of the runs. A policy that exists there is not trained again.
     from_records
-        Trust the records without a look at the data.
+        Trust the records without checking the data.
     """
     records = read_records(plan.folder)
     wanted = {step.key: step for name in tables for step in steps_of(plan, name)}
@@ -64,7 +64,7 @@ def todo(plan: Plan, tables: Iterable[str], runs: Path, *, from_records: bool = 
     ordered: dict[str, Step] = {}
 
     def add(step: Step) -> None:
-        """Put a step in line, behind the pre-training that it needs."""
+        """Queue a step after the pre-training that it needs."""
         policy = step.needs
         if policy is not None and not (run_folder(runs, plan.folder, policy) / CARD).is_file():
             add(policy)
@@ -80,9 +80,9 @@ def todo(plan: Plan, tables: Iterable[str], runs: Path, *, from_records: bool = 
 
 
 def run_missing(plan: Plan, todo: Todo, runs: Path, callbacks: ReproductionCallback | None = None) -> dict[str, Record]:
-    """Run what is missing, and return all records by key.
+    """Run the missing runs, and return all records by key.
 
-    Ctrl-C ends at a round boundary (``Interrupted``); the same call goes on from there, also after kill -9.
+    Ctrl-C stops at a round boundary (``Interrupted``). The same call resumes from there, also after kill -9.
     """
     callbacks = callbacks or ReproductionCallback()
     records = dict(todo.records)
@@ -98,7 +98,7 @@ def run_missing(plan: Plan, todo: Todo, runs: Path, callbacks: ReproductionCallb
 
 
 def check(plan: Plan, tables: Iterable[str]) -> None:
-    """Refuse a table or a claim that does not fit the plan, before anything is run."""
+    """Raise a `UserError` if a table or a claim does not fit the plan, before anything runs."""
     decide(plan, {name: make_table(plan, name, {}) for name in plan.declaration.tables})
     for name in tables:
         if not steps_of(plan, name):
@@ -119,7 +119,7 @@ def _finished(plan: Plan, step: Step, place: Path, callbacks: Callback, resource
 
 
 def _has_record(step: Step, records: Mapping[str, Record]) -> bool:
-    """Whether a step is finished, with the policy that its pre-training has left now."""
+    """Whether a step is finished with the present policy of its pre-training."""
     if step.key not in records:
         return False
     if step.needs is None or step.needs.key not in records:
@@ -128,7 +128,7 @@ def _has_record(step: Step, records: Mapping[str, Record]) -> bool:
 
 
 def _with_these_data(steps: Iterable[Step], records: Mapping[str, Record]) -> dict[str, Record]:
-    """The records whose data are those that the settings give now."""
+    """The records whose data match the present data of their settings."""
     kept = dict(records)
     resources = Resources()
     by_data = sorted((s for s in steps if s.key in records), key=lambda s: (s.experiment, s.seed))
@@ -139,14 +139,14 @@ def _with_these_data(steps: Iterable[Step], records: Mapping[str, Record]) -> di
 
 
 def _in_order(steps: Iterable[Step]) -> list[Step]:
-    """Pre-trainings first; then experiment by experiment and seed by seed, so that data are loaded once."""
+    """Sort steps: pre-trainings first, then by experiment and seed, so that data are loaded once."""
     steps = list(steps)
     places = {name: place for place, name in enumerate(dict.fromkeys(step.experiment for step in steps))}
     return sorted(steps, key=lambda step: (not step.pretrains, places[step.experiment], step.seed))
 
 
 def _estimate(step: Step, records: Mapping[str, Record], work: Mapping[str, float]) -> float | None:
-    """Seconds: of the records of the same method in the same experiment; else by the pace of all records."""
+    """Estimate seconds from records of the same method and experiment, otherwise from the pace of all records."""
     same = [r.seconds for r in records.values() if (r.experiment, r.method) == (step.experiment, step.method)]
     if same:
         return fmean(same)

@@ -1,4 +1,4 @@
-"""What a table shows of a run, read off its record.
+"""Measures: the numbers that a table shows of a run, computed from its record.
 
 A measure is a short text::
 
@@ -43,7 +43,7 @@ TOTALS = {
     "bytes.down": "MB",
     "bytes.client": "kB",
 }
-WINDOW = 3  # episodes of `first` and `last`
+WINDOW = 3  # number of episodes in `first` and `last`
 _FORM = re.compile(
     r"(?:(?P<axis>\w+) to )?(?P<what>[\w./-]+)"
     r"(?: (?P<how>max|first|last|within \w+|after \w+))?"
@@ -53,11 +53,11 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure that has been understood."""
+    """A parsed measure."""
 
     text: str
     what: str
-    axis: str | None = None  # of `to`, `within`, `after`
+    axis: str | None = None  # the quantity in `to`, `within`, `after`
     how: str = "last"
     of: str | None = None  # the method, or experiment/method, that gives the target or the limit
     near: float | None = None
@@ -71,7 +71,7 @@ class Measure:
 
     @property
     def better(self) -> int:
-        """1 where more is better, -1 where less is, 0 where neither is."""
+        """1 if more is better, -1 if less is better, 0 otherwise."""
         if self.how == "to":
             return -1
         statistic = self.what.rpartition(".")[2]
@@ -81,18 +81,18 @@ class Measure:
 
     @property
     def points(self) -> bool:
-        """Whether a difference is one of percentage points."""
+        """Whether differences are in percentage points."""
         return self.unit == "%"
 
     def reference(self) -> "Measure | None":
-        """What is measured of the runs that `of` names."""
+        """The measure of the runs that `of` names."""
         if self.of is None:
             return None
         return parse(self.what) if self.how == "to" else Measure(str(self.axis), str(self.axis))
 
 
 def parse(text: str) -> Measure:
-    """Understand a measure; the sentence of its error has no place."""
+    """Parse a measure. The caller adds the place in the file to the message of an error."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise UserError(f"measure {text!r} is not understood: write for example held.accuracy")
@@ -104,7 +104,7 @@ def parse(text: str) -> Measure:
     elif axis is not None:
         how = "to"
         if of is None and found["near"] is None and found["target"] is None:
-            raise UserError(f"measure {text!r}: say what is to be reached: a number, near 1, or of fedavg")
+            raise UserError(f"measure {text!r}: name the target: a number, near 1, or of fedavg")
     elif of is not None or found["near"] or found["target"]:
         raise UserError(f"measure {text!r}: begin with what is counted, as in rounds to {what} 80")
     if axis is not None and axis not in AXES:
@@ -115,7 +115,7 @@ def parse(text: str) -> Measure:
 
 
 def measured(measure: Measure, record: Record, reference: float | None = None) -> float | None:
-    """The number of one run; None where it has none, or does not come to the target."""
+    """The measure of one run; None if the run has none, or does not reach the target."""
     if measure.how in ("first", "last") and measure.what.startswith("reward."):
         return _reward(measure, record)
     if measure.how == "last":
@@ -140,7 +140,7 @@ def measured(measure: Measure, record: Record, reference: float | None = None) -
 
 
 def curve(measure: Measure, record: Record, axis: str) -> list[tuple[float, float]]:
-    """What a measure's model has at every evaluated round, over rounds or what was spent until then."""
+    """The curve of a measure over the evaluated rounds: rounds or what they cost so far, and values."""
     spent = _spent(axis, record)
     return [(spent[round - 1], value) for round, value in _points(measure.what, record) if round <= len(spent)]
 
@@ -203,7 +203,7 @@ def _points(what: str, record: Record) -> list[tuple[int, float]]:
 
 
 def _spent(axis: str, record: Record) -> list[float]:
-    """What all rounds up to each took."""
+    """The cumulative cost up to each round."""
     rounds = len(record.rounds["cohort"])
     if axis == "clock":
         return [end for end in record.clock.get("end", ()) if end is not None]

@@ -1,4 +1,4 @@
-"""From a declaration to runs: every one with its settings, its key, and the policy it needs."""
+"""Turns a declaration into runs, each with its settings, its key and the policy that it needs."""
 
 import hashlib
 import importlib.util
@@ -26,21 +26,21 @@ from fedtailor.runs.settings import Experiment, experiment, make_method, read_to
 from fedtailor.version import RESULTS
 
 Size = Literal["laptop", "paper"]
-TYPICAL = 2_000  # samples where the settings do not say how many there are; for estimates only
-REFERENCE = "@"  # policy = "@name": that of a pre-training of this plan
+TYPICAL = 2_000  # number of samples if the settings do not give it; for estimates only
+REFERENCE = "@"  # policy = "@name": the policy of a pre-training of this plan
 
 
 @dataclass(frozen=True)
 class Step:
-    """One run: an experiment with a method and a seed. Its key says what its results depend on."""
+    """One run: an experiment with a method and a seed. Its key covers everything that its results depend on."""
 
     experiment: str
     method: str  # the label
     seed: int
-    settings: Experiment  # where a policy is needed, its path is that of the pre-training's folder
+    settings: Experiment  # the path of a policy is the folder of its pre-training
     key: str
     pretrains: bool = False
-    needs: "Step | None" = None  # the pre-training whose policy it starts with
+    needs: "Step | None" = None  # the pre-training of its policy
     deciders: str | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ class Step:
 
     @property
     def file(self) -> str:
-        """A name for its folder and its record."""
+        """The name of its folder and of its record."""
         text = self.experiment if self.pretrains else f"{self.experiment}-{self.method}"
         return f"{file_name(text)}-s{self.seed}-{self.key[:10]}"
 
@@ -60,7 +60,7 @@ class Step:
 
     @property
     def work(self) -> float:
-        """Passes over samples, for estimates of time; networks are not told apart."""
+        """Passes over samples, for estimates of time; the size of the network is ignored."""
         settings = self.settings
         ratio, cohort = settings.participation.ratio, settings.participation.clients
         share = (sum(ratio) / 2 if isinstance(ratio, tuple) else ratio) if cohort is None else cohort / _clients(self)
@@ -76,7 +76,7 @@ class Plan:
     folder: Path
     size: Size
     declaration: Declaration
-    steps: Mapping[str, Mapping[str, tuple[Step, ...]]]  # by experiment and method; a step for each seed
+    steps: Mapping[str, Mapping[str, tuple[Step, ...]]]  # by experiment and method: a step per seed
 
     @property
     def name(self) -> str:
@@ -95,7 +95,7 @@ class Plan:
         Raises
         ------
         UserError
-            If the plan has no such experiment or method; the sentence begins with ``place``.
+            If the plan has no such experiment or method. The message begins with ``place``.
         """
         methods = self.methods(name, place)
         if method is None and len(methods) == 1:
@@ -117,7 +117,7 @@ def make_plan(
     size
         ``laptop`` uses the base files as they are, ``paper`` adds the settings under ``paper``.
     runs
-        Where the runs' folders are; only the paths of policies depend on it.
+        The parent folder of the runs; only the paths of policies depend on it.
     changes
         Settings by dotted name that change no result, such as the engine and the folder of the data.
     """
@@ -127,12 +127,12 @@ def make_plan(
 
 
 def run_folder(runs: Path, recipe: Path, step: Step) -> Path:
-    """Where a step runs."""
+    """The folder of a step's run."""
     return runs / f"reproduce-{recipe.resolve().name}" / step.file
 
 
 def load_deciders(folder: Path, step: Step) -> dict[str, Decider]:
-    """What takes the agents' decisions in a step, made by the recipe's own function."""
+    """The deciders that replace the agents in a step, made by the recipe's own function."""
     if step.deciders is None:
         return {}
     file, _, function = step.deciders.partition(":")
@@ -147,18 +147,18 @@ def load_deciders(folder: Path, step: Step) -> dict[str, Decider]:
 
 
 def canonical(value: Any) -> Any:
-    """Settings without their defaults, so that a setting which a later version adds changes no digest."""
+    """Settings without defaults, so that a setting that a later version adds changes no digest."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         named = {name: getattr(value, name) for name in fields}
-        told = {
+        table = {
             name: canonical(inner)
             for name, inner in named.items()
             if name == "kind"
             or fields[name].is_required()
             or inner != fields[name].get_default(call_default_factory=True)
         }
-        return {"name": spec(value), **told} if isinstance(value, Method) else told
+        return {"name": spec(value), **table} if isinstance(value, Method) else table
     if isinstance(value, Mapping):
         return {str(key): canonical(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -175,11 +175,13 @@ class _Planner:
     def steps(self) -> dict[str, dict[str, tuple[Step, ...]]]:
         found: dict[str, dict[str, tuple[Step, ...]]] = {}
         declared = self.declaration.experiments
-        for template in sorted(declared, key=lambda name: not declared[name].pretrain):  # policies before their users
+        for template in sorted(
+            declared, key=lambda name: not declared[name].pretrain
+        ):  # pre-trainings before the runs that use their policies
             for name, made in self._expand(template, declared[template]):
                 if name in found:
                     raise UserError(
-                        f"{self._at(template)}: the name {name!r} is there twice: let {{...}} tell them apart"
+                        f"{self._at(template)}: the name {name!r} appears twice: use {{...}} to make names differ"
                     )
                 found[name] = made
                 if declared[template].pretrain:
@@ -194,7 +196,7 @@ class _Planner:
         for base in declared.bases:
             for values in itertools.product(*declared.vary.values()):
                 chosen = dict(zip(declared.vary, values, strict=True))
-                words = {"base": Path(base).stem, **{key: _word(value) for key, value in chosen.items()}}
+                words = {"base": Path(base).stem, **{key: _as_text(value) for key, value in chosen.items()}}
                 settings = self._settings(template, declared, base, chosen)
                 methods = self._labelled(template, declared, settings)
                 alone = "{method}" in template
@@ -218,7 +220,7 @@ class _Planner:
     def _labelled(
         self, template: str, declared: ExperimentDeclaration, settings: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """The methods by label: what is given, a key of [methods], or the method's name."""
+        """The methods by label: the given label, a key of [methods], or the method's name."""
         own = settings.get("method", {"name": "fedavg"})
         listed = declared.methods or settings.get("compare", {}).get("methods") or [own]
         found: dict[str, dict[str, Any]] = {}
@@ -234,7 +236,7 @@ class _Planner:
                 if parent := table.pop("like", None):
                     table = merged(self.methods.get(parent, {"name": parent}), table)
             if label in found:
-                raise UserError(f"{self._at(template)}: the method {label!r} is there twice: give each a label")
+                raise UserError(f"{self._at(template)}: the method {label!r} appears twice: give each a label")
             found[label] = dict(table)
         return found
 
@@ -302,14 +304,14 @@ class _Planner:
 
 
 def _key(settings: Experiment, policy: Step | None, pretrains: bool, deciders: Any) -> str:
-    """A digest of all that the results depend on, but for the data, which a record names itself."""
-    told = canonical(settings)
+    """A digest of everything that the results depend on except the data, whose digest is in the record."""
+    table = canonical(settings)
     for place in ("name", "engine", "compare", *(() if pretrains else ("pretrain",))):
-        told.pop(place, None)
-    told.get("data", {}).pop("dir", None)
+        table.pop(place, None)
+    table.get("data", {}).pop("dir", None)
     if policy is not None:
-        told["method"]["policy"] = policy.key
-    facts = {"results": RESULTS, "settings": told, "pretrains": pretrains, "deciders": deciders}
+        table["method"]["policy"] = policy.key
+    facts = {"results": RESULTS, "settings": table, "pretrains": pretrains, "deciders": deciders}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -330,8 +332,8 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
     return template
 
 
-def _word(value: Any) -> str:
-    return "-".join(map(_word, value)) if isinstance(value, list | tuple) else str(value)
+def _as_text(value: Any) -> str:
+    return "-".join(map(_as_text, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def file_name(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The record of a finished run: what tables are made from, without weights, to be committed beside the recipe."""
+"""Records of finished runs, without weights: tables are made from them, and they are committed with the recipe."""
 
 import json
 import math
@@ -18,14 +18,14 @@ from fedtailor.version import RESULTS
 
 FORMAT = 1
 FOLDER = "records"
-MOST = 500  # rewards that are kept of a decision; of more, the means of equal parts
+MOST = 500  # rewards kept per decision; more are reduced to the means of equal parts
 MEASURES = ("accuracy", "pooled", "deviation", "worst", "worst_tenth", "loss", "pooled_loss", "untrained")
-STRANGE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # JSON has no numbers for them
+NOT_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # values without a JSON number
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a finished run left; all numbers are exact."""
+    """The record of a finished run; all numbers are exact."""
 
     key: str
     experiment: str
@@ -34,17 +34,19 @@ class Record:
     results: int  # the results version
     settings: Mapping[str, Any]
     data: str  # digest of the federation
-    policy: str | None  # digest of the policy that it started with or, of a pre-training, left
+    policy: str | None  # digest of the policy that the run started with or, for a pre-training, wrote
     versions: Mapping[str, str]
     clients: int
-    seconds: float  # of all rounds
-    passes: float  # over a client's data in a round; FedAvg has 1
-    rounds: Mapping[str, Sequence[float]]  # by quantity, a number for each round; of a pre-training, sums
+    seconds: float  # duration of all rounds
+    passes: float  # passes over a client's data per round; FedAvg has 1
+    rounds: Mapping[str, Sequence[float]]  # by quantity: a number per round; for a pre-training, sums
     clock: Mapping[str, Sequence[float | None]]  # end, latency and idle share of each round; empty without devices
-    failed: Mapping[str, int]  # by cause
+    failed: Mapping[str, int]  # number of failures by cause
     metrics: Mapping[str, Mapping[str, Sequence[float | None]]]  # by model and measure, at every evaluated round
     scores: Mapping[str, Mapping[str, Sequence[float]]]  # by model: each client's last score
-    rewards: Mapping[str, Sequence[float]]  # by decision: the mean of a round; of several episodes, sums of episodes
+    rewards: Mapping[
+        str, Sequence[float]
+    ]  # by decision: the mean of each round; with several episodes, the sum of each
 
     @property
     def name(self) -> str:
@@ -52,7 +54,7 @@ class Record:
 
 
 def record_of(step: Step, run: Run) -> Record:
-    """The record of a finished run."""
+    """Make the record of a finished run."""
     method, epochs = step.settings.method, step.settings.training.epochs
     settings = {key: value for key, value in run.settings.items() if key not in ("engine", "compare", "name")}
     settings["data"] = {key: value for key, value in settings["data"].items() if key != "dir"}
@@ -84,11 +86,11 @@ def record_of(step: Step, run: Run) -> Record:
 
 
 def write_record(folder: Path, step: Step, record: Record) -> Path:
-    """Write a record; the file is there complete or not at all."""
+    """Write a record atomically: the file is complete or does not exist."""
     place = folder / FOLDER / f"{step.file}.json"
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = place.with_name(f".{place.name}")
-    # a line for each fact, so that a change of one shows as such
+    # one line per fact, so that a diff shows which one changed
     lines = [f"{json.dumps(key)}: {_dumps(value)}" for key, value in {"format": FORMAT, **vars(record)}.items()]
     draft.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     draft.replace(place)
@@ -96,7 +98,7 @@ def write_record(folder: Path, step: Step, record: Record) -> Path:
 
 
 def read_records(folder: Path) -> dict[str, Record]:
-    """The records of a recipe folder by key; those of another results version are left out."""
+    """Read the records of a recipe folder, by key; those of another results version are left out."""
     found = {}
     for file in sorted((folder / FOLDER).glob("*.json")):
         try:
@@ -105,7 +107,7 @@ def read_records(folder: Path) -> dict[str, Record]:
                 raise ValueError("it has another format")
             record = Record(**values)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{file} is not a record ({error}): delete it, and its run is made again") from None
+            raise UserError(f"{file} is not a record ({error}): delete it to repeat its run") from None
         if record.results == RESULTS:
             found[record.key] = record
     return found
@@ -116,7 +118,7 @@ def _rounds(run: Run) -> dict[str, list[float]]:
     place = {(row["episode"], row["round"]): index for index, row in enumerate(rows)}
     steps, work = [0] * len(rows), [0.0] * len(rows)
     for task in run.tasks():
-        if (index := place.get((task["episode"], task["round"]))) is not None:  # a final pass is no round
+        if (index := place.get((task["episode"], task["round"]))) is not None:  # the final pass is not a round
             steps[index] += task["steps"]
             work[index] += task["seconds"]
     return {
@@ -175,7 +177,7 @@ def _shortened(values: list[float]) -> list[float]:
 
 
 def _policy(run: Run, step: Step) -> str | None:
-    """The digest that the policy's card names."""
+    """The digest in the policy's card."""
     place = run.folder if step.pretrains else getattr(step.settings.method, "policy", None)
     if place is None:
         return None
@@ -183,20 +185,20 @@ def _policy(run: Run, step: Step) -> str | None:
 
 
 def _dumps(value: Any) -> str:
-    return json.dumps(_told(value), ensure_ascii=False, allow_nan=False)
+    return json.dumps(_jsonable(value), ensure_ascii=False, allow_nan=False)
 
 
-def _told(value: Any) -> Any:
+def _jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(key): _told(inner) for key, inner in value.items()}
-    return [_told(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {str(key): _jsonable(inner) for key, inner in value.items()}
+    return [_jsonable(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _loaded(value: Any) -> Any:
     if isinstance(value, str):
-        return STRANGE.get(value, value)
+        return NOT_JSON.get(value, value)
     if isinstance(value, dict):
         return {key: _loaded(inner) for key, inner in value.items()}
     return [_loaded(inner) for inner in value] if isinstance(value, list) else value

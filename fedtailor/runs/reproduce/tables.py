@@ -1,4 +1,4 @@
-"""The tables of a reproduction as numbers: a value for each seed in every cell. Views render them."""
+"""The tables of a reproduction: every cell has a value for each seed. Views render them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +14,12 @@ from fedtailor.runs.reproduce.plan import Plan, Step
 from fedtailor.runs.reproduce.records import Record
 
 EXPERIMENT = "{experiment}"
-BEST = "best"  # `of best`: of the table's other rows
+BEST = "best"  # in `of best`: the best of the table's other rows
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The numbers of a row in a column, by seed; None for a seed that did not come to its target."""
+    """The numbers of a row in a column, by seed; None for a seed that did not reach its target."""
 
     measure: Measure
     values: Mapping[int, float | None]
@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Lead:
-    """How far a row is ahead of the best other row of a column, seed by seed."""
+    """The lead of a row over the best other row of a column, by seed."""
 
     other: str
     differences: tuple[float, ...]
@@ -49,7 +49,7 @@ class PaperColumn:
 
     title: str
     values: Mapping[str, float]
-    ranks: Mapping[str, tuple[float, float]]  # by row: there and here, 1 is the highest
+    ranks: Mapping[str, tuple[float, float]]  # by row: rank in the paper and here; 1 is the highest
     correlation: float
 
 
@@ -64,7 +64,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, complete or with cells that have not been run."""
+    """A table; cells whose runs are missing are empty."""
 
     name: str
     declared: TableDeclaration
@@ -80,7 +80,7 @@ class Table:
 
 
 def steps_of(plan: Plan, name: str) -> list[Step]:
-    """The runs that a table needs, without the pre-trainings whose policies they start with."""
+    """The runs that a table needs, without the pre-trainings of their policies."""
     table = _Reader(plan, name, {})
     found: dict[str, Step] = {}
     for row, column in table.places():
@@ -90,12 +90,12 @@ def steps_of(plan: Plan, name: str) -> list[Step]:
 
 
 def make_table(plan: Plan, name: str, records: Mapping[str, Record]) -> Table:
-    """A table from records; cells without any are empty."""
+    """Make a table from records; cells without records are empty."""
     return _Reader(plan, name, records).table()
 
 
 def lead_over(row: Cell, others: Mapping[str, Cell]) -> Lead | None:
-    """The lead of a row over the best of others, by the means of all their seeds."""
+    """The lead of a row over the best of ``others``, by the means over their seeds."""
     known = {title: cell.mean * (cell.measure.better or 1) for title, cell in others.items() if cell.mean is not None}
     if row.mean is None or not known:
         return None
@@ -104,7 +104,7 @@ def lead_over(row: Cell, others: Mapping[str, Cell]) -> Lead | None:
 
 
 def paired(ours: Mapping[int, float | None], theirs: Mapping[int, float | None], relative: bool = False) -> list[float]:
-    """Differences of the seeds that both have, which share clients and start; relative ones in %."""
+    """Differences of the seeds that both have; runs of one seed share clients and initial model. Relative: in %."""
     found = []
     for seed, one in ours.items():
         other = theirs.get(seed)
@@ -115,7 +115,7 @@ def paired(ours: Mapping[int, float | None], theirs: Mapping[int, float | None],
 
 @dataclass(frozen=True)
 class _Place:
-    """A cell's runs and measure, after row, column and table have been merged."""
+    """A cell's runs and measure, merged from row, column and table."""
 
     experiment: str
     method: str | None
@@ -155,7 +155,7 @@ class _Reader:
         for reference in self._references(place):
             yield from self._find(reference)
 
-    # What a row and a column mean together
+    # Cells from rows and columns
 
     def _cell(self, row: Line, column: Line) -> Cell:
         place = self._place(row, column)
@@ -186,12 +186,12 @@ class _Reader:
         return _Place(name, other.method or place.method, other.measure or place.measure)
 
     def _experiment(self, row: Line, column: Line) -> str:
-        """What {experiment} stands for: the experiment that the row or the column names in full."""
+        """The value of {experiment}: the experiment that the row or the column names without a placeholder."""
         named = [one.experiment for one in (column, row, self.declared) if one.experiment is not None]
         return next((name for name in named if EXPERIMENT not in name), "")
 
     def _references(self, place: _Place) -> list[_Place]:
-        """The runs that give a measure its target: those that `of` names, or of the best of the others."""
+        """The runs that give a measure its target: those that `of` names, or those of the best other row."""
         measure = self._measure(place)
         reference = measure.reference()
         if reference is None:
@@ -225,7 +225,7 @@ class _Reader:
         except UserError as error:
             raise self._error(str(error)) from None
 
-    # What is derived from several cells
+    # Values from several cells
 
     def _others(self) -> list[str]:
         return [*self.declared.over] or [_title(row) for row in self.rows if _title(row) not in self.declared.lead]
@@ -246,7 +246,7 @@ class _Reader:
         return PaperColumn(title, values, dict(zip(ours, ranks, strict=True)), correlation)
 
     def _curves(self) -> Iterator[Curve]:
-        """A curve for every cell or, of the measure that `curve` names, for every row and experiment."""
+        """A curve for every cell, or for every row and experiment if `curve` names a measure."""
         drawn: set[tuple[str, _Place]] = set()
         for row, column in self.places():
             place = self._place(row, column)
@@ -282,11 +282,11 @@ class _Reader:
         for what, lines in (("row", self.rows), ("column", self.columns)):
             titles = [_title(line) for line in lines]
             if twice := {title for title in titles if titles.count(title) > 1}:
-                raise self._error(f"the {what} {sorted(twice)[0]!r} is there twice: give each a title")
+                raise self._error(f"the {what} {sorted(twice)[0]!r} appears twice: give each a title")
         known = [_title(row) for row in self.rows]
         for name in (*self.declared.lead, *self.declared.over):
             if name not in known:
-                raise self._error(f"lead and over name rows, and {name!r} is none: {', '.join(known)}")
+                raise self._error(f"lead and over name rows, but {name!r} is not one of {', '.join(known)}")
 
     def _error(self, sentence: str) -> UserError:
         return UserError(f"{self.plan.folder / FILE}: tables.{self.name}: {sentence}")
