@@ -72,12 +72,8 @@ class HAPFL(AgentMethod):
     lambda3: float = Field(0.5, ge=0, le=1000, description="weight of the labels for the LiteModel")
     lambda4: float = Field(0.5, ge=0, le=1000, description="weight of the local model's outputs for the LiteModel")
     md: float = Field(10.0, ge=0, description="ratio MD of the slowest to the fastest time at which PPO1's reward is 0")
-    state: Literal["ratio", "log"] = Field(
-        "ratio", description="form of the times that agents see: T / min T, or its logarithm"
-    )
-    warm: int = Field(
-        0, ge=0, le=1_000_000, description="steps in which the agents imitate the search before the first round"
-    )
+    state: Literal["ratio", "log"] = Field("ratio", description="times that agents see: T / min T, or its logarithm")
+    warm: int = Field(0, ge=0, le=1_000_000, description="steps of imitating the search before the first round")
     agents: HAPFLAgents = HAPFLAgents()
 
     # On the server
