@@ -12,9 +12,6 @@ HERE = Path(__file__).parent
 HOUSE = Path(fedtailor.__file__).parent
 FOLDERS = sorted(path for path in HERE.rglob("*") if path.is_dir() and path.name != "__pycache__")
 
-# Variants whose tests stand beside those of the method whose problem they share.
-BESIDE = {"adaptive-b": "bwa", "adaptive-aw": "bwa", "bo-bwa": "bwa"}
-
 # Folders that cross rooms, and files that are about all of a folder.
 ACROSS = {"exactness", "support"}
 OF_ALL = {"architecture", "documentation", "mirror", "contract_of_all_methods", "promises", "reply_schema"}
@@ -31,7 +28,7 @@ def modules(folder: Path) -> set[str]:
 
 def file_of(method: str) -> Path:
     """The file with the tests of a method."""
-    return HERE / "methods" / f"test_{BESIDE.get(method, method).replace('-', '_')}.py"
+    return HERE / "methods" / f"test_{method.replace('-', '_')}.py"
 
 
 @pytest.mark.parametrize("method", sorted(catalogue()))
@@ -40,11 +37,6 @@ def test_every_method_has_a_file_with_values_derived_by_hand(method: str) -> Non
     assert file.exists(), f"the tests of {method} belong to tests/methods/{file.name}"
     wanted = f"test_hand_{method.replace('-', '_')}"
     assert re.search(rf"def {wanted}\(", file.read_text(encoding="utf-8")), f"{file.name} has no {wanted}"
-
-
-def test_no_variant_is_kept_beside_another_method_that_is_gone_or_has_its_own_file() -> None:
-    assert BESIDE.keys() <= catalogue().keys()
-    assert not [name for name in BESIDE if name.replace("-", "_") in subjects(HERE / "methods")]
 
 
 def test_every_file_in_methods_is_about_a_method_or_a_module_of_that_room() -> None:

@@ -1,77 +1,38 @@
-"""Hand-derived values, identities, mechanism and exactness of bwa, adaptive-b, adaptive-aw and bo-bwa.
+"""Hand-derived values, identities, mechanism and exactness of bwa; see `tests.support.adjustment` for its clients."""
 
-Client 0 has one training sample with target 0, client 1 three with target 4; their validation targets are 1 and 4. A
-step with learning rate 1/2 on (w - a)^2 / 2 moves w half of the way to a, so client 1 goes half of the way with
-batches of 3 or more, three quarters with batches of 2 and seven eighths with batches of 1. A regression has no
-accuracy: it is 0.
-"""
-
-from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import fedtailor
 from fedtailor.agents import PPO, IntegerHead, PPOSettings, SimplexHead
-from fedtailor.data import DataSettings, Federation, build
-from fedtailor.messages.trees import pack, plain, unpack
-from fedtailor.methods import Client, Method, Payload, Question, Server, find, read_policy
-from fedtailor.methods.adjustment import ADJUSTMENT, Adjusted
-from fedtailor.methods.bo_bwa import BoBWA
-from fedtailor.methods.bwa import BWA, BWAAgents
-from fedtailor.runs import Callback, RoundReport, pretrain, resume, run
-from fedtailor.runs.store import Store
-from tests.methods.test_feddrl import HERE, Decider, W, judged, largest_gap, model_of
-
-SCALAR: dict[str, Any] = {
-    "rounds": 2,
-    "model": {"name": "tests.support.problem:Scalar"},
-    "training": {"lr": 0.5, "epochs": 1, "batch_size": 1000, "loss": "squared-error"},
-    "engine": {"kind": "inline"},
-}
-DIGITS: dict[str, Any] = {
-    "rounds": 3,
-    "data": {"clients": 4, "samples": 240, "partition": {"kind": "mixed", "sigma": 0.5}},
-    "model": {"name": "linear"},
-    "training": {"lr": 0.05, "epochs": 1, "batch_size": 10},
-    "engine": {"kind": "inline"},
-    "method": {"name": "bwa", "agents": {"adjustment": {"hidden": [16, 16]}}},
-}
-
-
-def agents(units: int = 4, **changes: Any) -> dict[str, Any]:
-    """The setting ``agents`` with two small layers."""
-    return {"adjustment": {"hidden": [units, units], **changes}}
-
-
-def tables(units: int = 4, **changes: Any) -> BWAAgents:
-    return BWAAgents.model_validate(agents(units, **changes))
-
-
-def with_method(settings: dict[str, Any], method: str | Method, **changes: Any) -> Any:
-    if isinstance(method, Method):
-        return fedtailor.experiment({**settings, "method": {"name": "fedavg"}}).model_copy(update={"method": method})
-    return {**settings, "method": {"name": method, **changes}}
-
-
-def always(*actions: Sequence[float]) -> dict[str, Decider]:
-    """These actions, round by round, the last of them for ever; slots without a number get zeros."""
-
-    def script(server: Server, question: Question) -> Tensor:
-        numbers = actions[min(server.round, len(actions)) - 1]
-        return torch.tensor([*numbers, *[0.0] * (server.largest_cohort + 1 - len(numbers))])
-
-    return {ADJUSTMENT: script}
-
-
-def two() -> Federation:
-    return judged(HERE, ([1.0], [4.0]))
+from fedtailor.messages.trees import pack, unpack
+from fedtailor.methods import Client, Payload, find, read_policy
+from fedtailor.methods.adjustment import ADJUSTMENT
+from fedtailor.methods.bwa import BWA
+from fedtailor.runs import pretrain, resume, run
+from tests.support.adjustment import (
+    DIGITS,
+    SCALAR,
+    UNEVEN,
+    Stop,
+    agents,
+    always,
+    assert_only_validation_labels_matter,
+    assert_policy_stays,
+    assert_pre_training_goes_on_exactly,
+    by_size,
+    deploy,
+    fedavg_with_batches_of_seven,
+    model_after,
+    tables,
+    two,
+    with_method,
+)
+from tests.support.problem import HERE, W, judged, largest_gap, model_of
 
 
 def test_hand_bwa(tmp_path: Path) -> None:
@@ -101,40 +62,6 @@ def test_hand_bwa(tmp_path: Path) -> None:
             (2 * (4 + 6 + 4), 2 * (4 + 24 + 24)),
         ]
         assert done._store.state_keys("client") == []
-
-
-def test_hand_adaptive_b(tmp_path: Path) -> None:
-    """b = 2, then 3; the weights are 1/4 and 3/4: w = (1/2 + 3 * 13/4) / 4 = 41/16, then (41/32 + 3 * 105/32) / 4."""
-    settings = with_method(SCALAR, "adaptive-b", agents=agents())
-    deciders: dict[str, Decider] = {ADJUSTMENT: lambda server, _: torch.tensor([1.0 + server.round])}
-    with run(settings, folder=tmp_path / "run", federation=two(), deciders=deciders) as done:
-        assert float(model_of(done)[W]) == pytest.approx(356 / 128, abs=1e-6)
-
-
-def test_hand_adaptive_aw(tmp_path: Path) -> None:
-    """Weights (1/4, 3/4), full batches: w = 1/8 + 15/8 = 2; then (1/2, 1/2) gives (1 + 3) / 2, (1/4, 3/4) 5/2."""
-    settings = with_method(SCALAR, "adaptive-aw", agents=agents())
-    for share, wanted in ((0.5, 2.0), (0.25, 2.5)):
-
-        def script(server: Server, _question: Question, share: float = share) -> Tensor:
-            return torch.tensor([0.25, 0.75] if server.round == 1 else [share, 1 - share])
-
-        deciders = {ADJUSTMENT: script}
-        with run(settings, folder=tmp_path / str(share), federation=two(), deciders=deciders) as done:
-            assert float(model_of(done)[W]) == pytest.approx(wanted, abs=1e-6)
-
-
-def test_hand_bo_bwa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """b = 2 and numbers (0.2, 0.6), weights 1/4 and 3/4, in both rounds: w = 41/16, then (41/32 + 3 * 233/64) / 4.
-
-    The objective is 64^(0 - 1) twice.
-    """
-    monkeypatch.setattr(BoBWA, "_suggestion", lambda *_: {"batch": 2, "weights": [0.2, 0.6], "value": 0.0})
-    with run(with_method(SCALAR, "bo-bwa"), folder=tmp_path / "run", federation=two()) as done:
-        assert float(model_of(done)[W]) == pytest.approx((41 / 32 + 699 / 64) / 4, abs=1e-6)
-        (trial,) = done.server_state()["trials"]
-        assert trial == {"batch": 2, "weights": [0.2, 0.6], "value": 2 / 64}
-        assert [row["action"].tolist() for row in done.decisions()] == [pytest.approx([2, 0.25, 0.75])] * 2
 
 
 # Rewards
@@ -195,30 +122,10 @@ def test_without_validation_data_nothing_is_learned_and_nothing_breaks(tmp_path:
 # Identities
 
 
-def by_size(batch: float | None) -> dict[str, Decider]:
-    def script(server: Server, _question: Question) -> Tensor:
-        sizes = torch.tensor([float(size) for size in server.sizes])
-        return torch.cat([torch.tensor([] if batch is None else [batch]), sizes / sizes.sum()])
-
-    return {ADJUSTMENT: script}
-
-
 def test_one_batch_size_and_weights_by_data_size_are_fedavg(tmp_path: Path) -> None:
-    uneven = {**DIGITS, "data": {"clients": 4, "samples": 240}, "validation": True}
-    seven = {**uneven, "training": {**DIGITS["training"], "batch_size": 7}}
-
-    def model(name: str, settings: Any, deciders: dict[str, Decider] | None = None) -> dict[str, Tensor]:
-        with run(settings, folder=tmp_path / name, deciders=deciders) as done:
-            return model_of(done)
-
-    plain = model("plain", with_method(seven, "fedavg"))
-    assert largest_gap(plain, model("bwa", with_method(uneven, "bwa"), by_size(7.0))) < 1e-6
-    assert largest_gap(plain, model("other", with_method(uneven, "bwa"), by_size(8.0))) > 1e-3
-    batch: dict[str, Decider] = {ADJUSTMENT: lambda *_: torch.tensor([7.0])}
-    assert largest_gap(plain, model("b", with_method(uneven, "adaptive-b"), batch)) == 0.0
-    assert largest_gap(plain, model("aw", with_method(seven, "adaptive-aw"), by_size(None))) < 1e-6
-    assert largest_gap(plain, model("aw10", with_method(uneven, "adaptive-aw"), by_size(None))) > 1e-3
-    assert largest_gap(plain, model("bo", with_method(uneven, "bo-bwa"), by_size(7.0))) < 1e-6
+    plain = fedavg_with_batches_of_seven(tmp_path / "plain")
+    assert largest_gap(plain, model_after(tmp_path / "7", with_method(UNEVEN, "bwa"), by_size(7.0))) < 1e-6
+    assert largest_gap(plain, model_after(tmp_path / "8", with_method(UNEVEN, "bwa"), by_size(8.0))) > 1e-3
 
 
 # Failures
@@ -398,32 +305,16 @@ def test_pre_training_can_leave_the_best_policy_instead_of_the_last(
     assert pack(best) == pack(known)
 
 
-@pytest.mark.parametrize("method", ["bwa", "adaptive-b", "adaptive-aw", "bo-bwa"])
-def test_a_policy_is_deployed_greedily_and_learns_no_more(tmp_path: Path, method: str) -> None:
-    settings = {**with_method(DIGITS, method), "pretrain": {"episodes": 2}}
-    pretrain(settings, folder=tmp_path / "policy").close()
-    deployed = with_method(DIGITS, method, policy=str(tmp_path / "policy"))
-    with run(deployed, folder=tmp_path / "run") as done, run({**deployed, "seed": 0}, folder=tmp_path / "again"):
-        trials, learned, decisions = done.server_state().get("trials"), done.agents(), done.decisions()
-    policy = read_policy(tmp_path / "policy")
-    if method == "bo-bwa":
-        assert trials == policy.parts["trials"]
-        best = max(trials, key=lambda trial: trial["value"])
-        assert {int(row["action"][0]) for row in decisions} == {best["batch"]}
-        assert policy.agents == learned == {}
-        return
-    known = plain(policy.agents[ADJUSTMENT])
-    assert known["steps"] == 2
-    assert policy.parts == {}
-    assert pack(learned["adjustment"]) == pack(known)
-    if method == "bwa":
-        heads = {"batch": IntegerHead(1, 64, ratios=True), "weights": SimplexHead(unit=0.1)}
-        agent = PPO(4, 6, heads, PPOSettings(hidden=(256, 256)), torch.Generator().manual_seed(9))
-        agent.load_state_dict(known)
-        seen = decisions[0]["observation"].clone()
-        seen[:, [0, 2, 3, 5]] = seen[:, [0, 2, 3, 5]].log1p()
-        mean, deviation = known["normaliser"]["scale"]
-        assert torch.equal(agent.act(((seen - mean) / deviation).clamp(-10, 10)), decisions[0]["action"])
+def test_a_policy_is_deployed_greedily_and_learns_no_more(tmp_path: Path) -> None:
+    deployed = deploy(tmp_path, "bwa")
+    known, first = assert_policy_stays(deployed), deployed.decisions[0]
+    heads = {"batch": IntegerHead(1, 64, ratios=True), "weights": SimplexHead(unit=0.1)}
+    agent = PPO(4, 6, heads, PPOSettings(hidden=(256, 256)), torch.Generator().manual_seed(9))
+    agent.load_state_dict(known)
+    seen = first["observation"].clone()
+    seen[:, [0, 2, 3, 5]] = seen[:, [0, 2, 3, 5]].log1p()
+    mean, deviation = known["normaliser"]["scale"]
+    assert torch.equal(agent.act(((seen - mean) / deviation).clamp(-10, 10)), first["action"])
 
 
 def test_a_policy_serves_another_number_of_clients_and_other_data(tmp_path: Path) -> None:
@@ -453,42 +344,17 @@ def test_settings_that_decide_nothing_are_said_to_be_inert() -> None:
 # Exactness
 
 
-class Stop(Callback):
-    def __init__(self, *rounds: int) -> None:
-        self.rounds = rounds
-
-    def round_done(self, report: RoundReport) -> None:
-        if report.round in self.rounds:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize(
-    ("method", "keep", "rounds", "episodes", "stops"),
-    [
-        ({"name": "bwa", "agents": agents(16)}, "last", 3, 3, (2, 3, 7)),
-        ({"name": "bwa", "agents": agents(16, critic_first=2)}, "best", 2, 6, (3, 6, 9)),
-        ({"name": "adaptive-b"}, "last", 2, 2, (3,)),
-        ({"name": "bo-bwa"}, "last", 1, 13, (3, 11, 12)),
-    ],
+    ("changes", "keep", "rounds", "episodes", "stops"),
+    [({}, "last", 3, 3, (2, 3, 7)), ({"critic_first": 2}, "best", 2, 6, (3, 6, 9))],
 )
 def test_pre_training_goes_on_exactly_where_it_stopped(
-    tmp_path: Path, method: dict[str, Any], keep: str, rounds: int, episodes: int, stops: tuple[int, ...]
+    tmp_path: Path, changes: dict[str, Any], keep: str, rounds: int, episodes: int, stops: tuple[int, ...]
 ) -> None:
-    """Inside an episode, at its end, and inside the last; bo-bwa fits its process from the eleventh evaluation on."""
-    settings = {**DIGITS, "method": method, "rounds": rounds, "pretrain": {"episodes": episodes, "keep": keep}}
-    settings["participation"] = {"dropout": 0.2}
-    pretrain(settings, folder=tmp_path / "one").close()
-    with pytest.raises(KeyboardInterrupt):
-        pretrain(settings, folder=tmp_path / "two", callbacks=Stop(*stops))
-    for _ in stops[1:]:
-        with pytest.raises(KeyboardInterrupt):
-            resume(tmp_path / "two", callbacks=Stop(*stops))
-    resume(tmp_path / "two").close()
-    assert (tmp_path / "one/policy.safetensors").read_bytes() == (tmp_path / "two/policy.safetensors").read_bytes()
-    with Store(tmp_path / "one") as one, Store(tmp_path / "two") as other:
-        query = "SELECT episode, round, observation, mask, action, reward FROM decisions ORDER BY id"
-        assert one.rows(query) == other.rows(query)
-        assert {row["episode"] for row in one.rows(query)} == set(range(episodes))
+    """Inside an episode, at its end, and inside the last."""
+    settings = with_method(DIGITS, "bwa", agents=agents(16, **changes))
+    settings |= {"rounds": rounds, "pretrain": {"episodes": episodes, "keep": keep}}
+    assert_pre_training_goes_on_exactly(tmp_path, settings, stops)
 
 
 def test_pre_training_can_go_on_for_longer_than_it_was_meant_to(tmp_path: Path) -> None:
@@ -509,22 +375,8 @@ def test_pre_training_can_go_on_for_longer_than_it_was_meant_to(tmp_path: Path) 
         resume(tmp_path / "run", episodes=5)
 
 
-@pytest.mark.parametrize("method", ["bwa", "bo-bwa"])
-def test_test_labels_do_not_matter_and_validation_labels_do(tmp_path: Path, method: str) -> None:
-    real = build(DataSettings.model_validate(DIGITS["data"]), 0, needs_validation=True)
-
-    def policy(name: str, part: str) -> bytes:
-        labels = real.samples.y.copy()
-        changed = getattr(real, part).indices if part else []
-        labels[changed] = (labels[changed] + 1 + np.arange(len(changed)) % 8) % 10
-        federation = replace(real, samples=replace(real.samples, y=labels))
-        settings = {**with_method(DIGITS, method), "pretrain": {"episodes": 2}}
-        pretrain(settings, folder=tmp_path / name, federation=federation).close()
-        return (tmp_path / name / "policy.safetensors").read_bytes()
-
-    as_it_is = policy("real", "")
-    assert policy("test", "test") == as_it_is
-    assert policy("val", "val") != as_it_is
+def test_test_labels_do_not_matter_and_validation_labels_do(tmp_path: Path) -> None:
+    assert_only_validation_labels_matter(tmp_path, "bwa")
 
 
 def test_an_episode_starts_afresh_but_for_the_agent(tmp_path: Path) -> None:
@@ -539,45 +391,3 @@ def test_an_episode_starts_afresh_but_for_the_agent(tmp_path: Path) -> None:
         assert agent["steps"] == 3
         assert float(agent["normaliser"]["tally"][0, 0]) == 3 * 3 * 4
         assert unpack(done._store.state("memory", 0))["round"] == 3
-
-
-# Bayesian optimisation
-
-
-def test_evaluations_come_nearer_to_the_best(tmp_path: Path) -> None:
-    """A known function: batch 8 and all weight on client 0 are best. A resumed search asks for the same again."""
-    method = BoBWA()
-
-    def value(trial: dict[str, Any]) -> float:
-        share = trial["weights"][0] / sum(trial["weights"])
-        return share - abs(np.log(trial["batch"] / 8))
-
-    trials: list[dict[str, Any]] = []
-    for number in range(25):
-        found = method._suggestion(trials, 3, number)
-        assert method._suggestion(trials, 3, number) == found
-        trials.append({**found, "value": float(value(found))})
-    best = [max(trial["value"] for trial in part) for part in (trials[:10], trials[10:])]
-    assert best[1] > max(best[0], 0.6)
-
-
-def test_an_evaluation_is_the_objective_of_its_episode(tmp_path: Path) -> None:
-    settings = {**with_method(DIGITS, "bo-bwa"), "pretrain": {"episodes": 3}}
-    with pretrain(settings, folder=tmp_path / "policy") as done:
-        trials = done.server_state()["trials"]
-        for episode, trial in enumerate(trials):
-            rows = [row for row in done.decisions() if row["episode"] == episode]
-            assert trial["value"] == pytest.approx(sum(row["reward"] for row in rows), abs=1e-9)
-            assert {int(row["action"][0]) for row in rows} == {trial["batch"]}
-            assert rows[0]["action"][1:].tolist() == pytest.approx(
-                [weight / sum(trial["weights"]) for weight in trial["weights"]], abs=1e-6
-            )
-        assert len({trial["batch"] for trial in trials}) == 3
-
-
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedtailor.methods.bo_bwa.find_spec", lambda _name: None)
-    with pytest.raises(fedtailor.UserError, match=r"fedtailor\[bo\]"):
-        run(with_method(DIGITS, "bo-bwa"), folder=tmp_path / "run")
-    assert not list(tmp_path.iterdir())  # it is said before anything is written
-    assert isinstance(BoBWA(), Adjusted)

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedtailor.methods import Question, Server, read_policy
 from fedtailor.methods.fedddrl import EPOCHS, STOP
 from fedtailor.runs import Callback, RoundReport, pretrain, resume, run
-from tests.methods.test_feddrl import judged
+from tests.support.problem import judged
 
 
 def both(**settings: Any) -> dict[str, Any]:

@@ -11,24 +11,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import fedtailor
 from fedtailor.agents import MeanDeviation
-from fedtailor.data import Federation, Samples, Shares
+from fedtailor.data import Federation
 from fedtailor.messages.trees import unpack
 from fedtailor.methods import Client, Decide, Decider, Payload, Question, Server, find
 from fedtailor.methods.feddrl import FedDRL
 from fedtailor.runs import Callback, Interrupted, RoundReport
 from fedtailor.runs.store import Store
 from fedtailor.seeding import torch_stream
-from tests.support.problem import play, targets
+from tests.support.problem import HERE, W, judged, largest_gap, model_of, play, targets
 
-HERE = ([0.0], [4.0, 4.0, 4.0])
-W = "0.weight"
 SCALAR: dict[str, Any] = {
     "rounds": 2,
     "model": {"name": "tests.support.problem:Scalar"},
@@ -36,22 +33,6 @@ SCALAR: dict[str, Any] = {
     "method": {"name": "feddrl"},
     "engine": {"kind": "inline"},
 }
-
-
-def judged(train: Sequence[Sequence[float]], val: Sequence[Sequence[float]], test: float = 2.0) -> Federation:
-    """A regression at x = 1 with targets of its own for training and validation, and one test target each."""
-    parts = [*train, *val, *([test] for _ in train)]
-    y = np.array([value for part in parts for value in part], dtype=np.float32)[:, None]
-    ends = np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)
-    rows = np.arange(len(y), dtype=np.int64)
-    clients = len(train)
-
-    def shares(place: int) -> Shares:
-        offsets = ends[place * clients : (place + 1) * clients + 1]
-        return Shares(rows[offsets[0] : offsets[-1]], offsets - offsets[0])
-
-    samples = Samples(np.ones((len(y), 1), np.float32), y, classes=(), official_test=np.zeros(len(y), bool))
-    return Federation(samples, shares(0), shares(1), shares(2))
 
 
 def always(factors: Callable[[Server], Sequence[float]]) -> dict[str, Decider]:
@@ -74,13 +55,6 @@ def replay_of(run: fedtailor.Run) -> dict[str, Tensor]:
     """The transitions in the replay, by column."""
     rows = [unpack(row["data"]) for row in run._store.rows("SELECT data FROM state WHERE scope = 'replay impact'")]
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-
-
-def model_of(run: fedtailor.Run) -> dict[str, Tensor]:
-    data = run._store.state("server", "model")
-    assert data is not None
-    weights: dict[str, Tensor] = unpack(data)["value"]
-    return weights
 
 
 def flat(rows: list[list[float]]) -> list[float]:
@@ -150,10 +124,6 @@ DIGITS: dict[str, Any] = {
     "method": {"name": "feddrl"},
     "engine": {"kind": "inline"},
 }
-
-
-def largest_gap(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
 def test_impact_factors_in_proportion_to_the_data_are_fedavg(tmp_path: Path) -> None:

@@ -23,9 +23,8 @@ from fedtailor.methods.pfedrlla import PFedRLLA
 from fedtailor.runs import Callback, RoundReport, experiment, pretrain, resume, run
 from fedtailor.runs.store import Store
 from fedtailor.views.drawings.pfedrlla import mean_weights
-from tests.methods.test_feddrl import judged
 from tests.support.head_mixing import DIGITS, PRODUCT, TWO, changed
-from tests.support.problem import play
+from tests.support.problem import judged, play
 
 B, H = "0.weight", "1.weight"
 

@@ -21,8 +21,8 @@ from fedtailor.methods.head_mixing import HEAD
 from fedtailor.methods.pfedrlla_after import PFedRLLAAfter
 from fedtailor.runs import pretrain, run
 from fedtailor.views.drawings.pfedrlla import mean_weights
-from tests.methods.test_feddrl import judged
 from tests.support.head_mixing import DIGITS, PRODUCT, TWO, after, changed
+from tests.support.problem import judged
 
 B, H = "0.weight", "1.weight"
 

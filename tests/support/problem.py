@@ -22,7 +22,7 @@ from fedtailor.learning import TrainingSettings
 from fedtailor.messages.trees import unpack
 from fedtailor.methods import Method, Payload, Replies, Server, find
 from fedtailor.models import ModelSettings
-from fedtailor.runs import Callback, experiment
+from fedtailor.runs import Callback, Run, experiment
 from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.store import Store
 
@@ -77,6 +77,33 @@ def targets(*clients: Sequence[float]) -> Federation:
     first = np.arange(len(train), dtype=np.int64)
     nobody = Shares(np.zeros(0, dtype=np.int64), np.zeros(len(clients) + 1, dtype=np.int64))
     return Federation(samples, Shares(first, offsets), nobody, Shares(first + len(train), offsets))
+
+
+def judged(train: Sequence[Sequence[float]], val: Sequence[Sequence[float]], test: float = 2.0) -> Federation:
+    """A regression at x = 1 with targets of its own for training and validation, and one test target each."""
+    parts = [*train, *val, *([test] for _ in train)]
+    y = np.array([value for part in parts for value in part], dtype=np.float32)[:, None]
+    ends = np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)
+    rows = np.arange(len(y), dtype=np.int64)
+    clients = len(train)
+
+    def shares(place: int) -> Shares:
+        offsets = ends[place * clients : (place + 1) * clients + 1]
+        return Shares(rows[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    samples = Samples(np.ones((len(y), 1), np.float32), y, classes=(), official_test=np.zeros(len(y), bool))
+    return Federation(samples, shares(0), shares(1), shares(2))
+
+
+def model_of(run: Run) -> dict[str, Tensor]:
+    data = run._store.state("server", "model")
+    assert data is not None
+    weights: dict[str, Tensor] = unpack(data)["value"]
+    return weights
+
+
+def largest_gap(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
 @dataclass
