@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedtailor.agents.actions import Action, Kind
@@ -23,7 +23,7 @@ class DDPGSettings(AgentSettings):
     network: Literal["mlp", "attention"] = Field(
         "mlp", description="`mlp`: over all slots at once; `attention`: over each, for any cohort in any order"
     )
-    hidden: tuple[int, ...] = Field((256, 256), description="units of the hidden layers of actor and critic")
+    hidden: tuple[PositiveInt, ...] = Field((256, 256), description="units of the hidden layers of actor and critic")
     actor_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the actor")
     critic_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the critic")
     noise: float = Field(0.03, ge=0, le=100, description="standard deviation of the exploration noise on the logits")
