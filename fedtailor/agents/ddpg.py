@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedtailor.agents.actions import Action, Kind
@@ -24,7 +24,7 @@ class DDPGSettings(AgentSettings):
         "mlp",
         description="`mlp`: one MLP over all slots; `attention`: one network per slot, for any cohort size and order",
     )
-    hidden: tuple[int, ...] = Field((256, 256), description="units of the hidden layers of actor and critic")
+    hidden: tuple[PositiveInt, ...] = Field((256, 256), description="units of the hidden layers of actor and critic")
     actor_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the actor")
     critic_lr: float = Field(1e-3, gt=0, le=1, description="learning rate of the critic")
     noise: float = Field(0.03, ge=0, le=100, description="standard deviation of the exploration noise on the logits")

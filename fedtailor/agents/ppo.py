@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedtailor.agents.actions import Kind
@@ -23,7 +23,7 @@ class PPOSettings(AgentSettings):
     network: Literal["flat", "per-slot"] = Field(
         "flat", description="`flat`: one MLP over all slots; `per-slot`: one MLP for each slot, for any cohort size"
     )
-    hidden: tuple[int, ...] = Field((64, 64), description="units of the hidden layers of actor and critic")
+    hidden: tuple[PositiveInt, ...] = Field((64, 64), description="units of the hidden layers of actor and critic")
     actor_lr: float = Field(3e-4, gt=0, le=1, description="learning rate of the actor")
     critic_lr: float | None = Field(None, gt=0, le=1, description="learning rate of the critic; none: `actor_lr`")
     buffer: int | None = Field(

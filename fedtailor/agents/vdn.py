@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedtailor.agents.actions import Categorical, Kind
@@ -19,7 +19,7 @@ from fedtailor.learning.optimisers import Adam
 class VDNSettings(AgentSettings):
     """Settings of value decomposition."""
 
-    hidden: tuple[int, ...] = Field((64, 64), description="units of the hidden layers")
+    hidden: tuple[PositiveInt, ...] = Field((64, 64), description="units of the hidden layers")
     lr: float = Field(1e-3, gt=0, le=1, description="learning rate")
     epsilon: float = Field(0.1, ge=0, le=1, description="probability of a random option while the agent learns")
     batch: int = Field(32, ge=1, le=100_000, description="transitions per learning step")

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedtailor.agents import Agent, BestPolicy
 from fedtailor.agents.actions import Kind
 from fedtailor.agents.replay import Replay
+from fedtailor.errors import UserError
 from fedtailor.parties.decision import Decided, Decider, Decision, Question
 from fedtailor.parties.requests import Decide
 
@@ -66,7 +67,9 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
 
     def decide(self, server: "Server", asked: Decide, rule: Decider | None = None) -> Decided:
         """Answer a question with ``rule`` or, without one, with the decider that the settings name."""
-        declared = self.declared[asked.name]
+        if (declared := self.declared.get(asked.name)) is None:
+            known = ", ".join(self.declared) or "none"
+            raise UserError(f"the method asks for a decision {asked.name!r} that it does not declare (known: {known})")
         question = Question.of(declared, asked)
         if self.learns(asked.name) and not server.greedy:
             agent = self.agents[asked.name]

@@ -1,7 +1,7 @@
 """An experiment as settings: a TOML file, ``--set`` on the command line, or a dict."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -310,9 +310,12 @@ def _sentence(
     if first["type"] == "missing":
         return f"{where}: {key} is missing{more}"
     if first["type"] == "extra_forbidden":
-        fields = _fields_at(model, list(first["loc"][:-1]))
-        name = str(first["loc"][-1])
-        reason = str(unknown("setting", name, fields)) if fields else f"unknown setting {name!r}: there are none here"
+        table, name = list(first["loc"][:-1]), str(first["loc"][-1])
+        fields, reason = _fields_at(model, table), f"unknown setting {name!r}: there are none here"
+        if deeper := _deeper(_models_at(model, table), ".".join((*prefix, *map(str, table))), name):
+            reason = f"unknown setting {name!r}: did you mean {' or '.join(deeper)}?"
+        elif fields:
+            reason = str(unknown("setting", name, fields))
     elif first["type"] in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type"):
         reason = _kind_reason(
             first, sorted(kind for inner in _models_at(model, list(first["loc"])) for kind in _kinds(inner))
@@ -341,6 +344,9 @@ def _place(problem: ErrorDetails, values: Any) -> tuple[int | str, ...]:
     """The keys to a problem, without the names of a union's branches that pydantic puts among them."""
     place: list[int | str] = []
     for part in problem["loc"]:
+        if isinstance(values, Mapping) and isinstance(part, str) and part not in values:
+            dashed = part.replace("_", "-")  # as the name of a decision may be written
+            part = dashed if dashed in values else part
         inside = isinstance(values, Mapping) and part in values
         inside = inside or (isinstance(values, list | tuple) and isinstance(part, int) and part < len(values))
         if inside:
@@ -406,7 +412,18 @@ def _shown(value: Any) -> str:
 
 def _fields_at(model: type[BaseModel], place: list[Any]) -> list[str]:
     """The fields allowed at a place in a tree of settings."""
-    return [name for inner in _models_at(model, place)[:1] for name in inner.model_fields if name != "kind"]
+    models = _models_at(model, place)[:1]
+    return [name for inner in models for name in inner.model_fields if name != "kind" or len(_kinds(inner)) > 1]
+
+
+def _deeper(models: Iterable[type[BaseModel]], place: str, name: str) -> list[str]:
+    """Where tables inside these have a setting with this name."""
+    found = []
+    for key, field in (pair for model in models for pair in model.model_fields.items()):
+        inside = f"{place}.{key}" if place else key
+        below = _tables(field.annotation)
+        found += [f"{inside}.{name}" for table in below if name in table.model_fields] + _deeper(below, inside, name)
+    return list(dict.fromkeys(found))
 
 
 def _models_at(model: type[BaseModel], place: list[Any]) -> list[type[BaseModel]]:
@@ -415,21 +432,17 @@ def _models_at(model: type[BaseModel], place: list[Any]) -> list[type[BaseModel]
     for part in place:
         field = models[0].model_fields.get(part) if isinstance(part, str) and models else None
         if field is not None:
-            models = [inner for inner in (field.annotation, *_deep_args(field.annotation)) if _is_model(inner)]
+            models = _tables(field.annotation)
         elif len(models) > 1:
             models = [inner for inner in models if part in _kinds(inner)] or models
     return models
 
 
-def _deep_args(annotation: Any) -> list[Any]:
-    found = []
-    for inner in get_args(annotation):
-        found += [inner, *_deep_args(inner)]
-    return found
-
-
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def _tables(annotation: Any) -> list[type[BaseModel]]:
+    """The tables that a setting may be."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [table for inner in get_args(annotation) for table in _tables(inner)]
 
 
 def _kinds(model: type[BaseModel]) -> list[str]:

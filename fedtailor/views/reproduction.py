@@ -163,7 +163,7 @@ def claims_grid(decisions: Sequence[Decision]) -> Grid:
         difference = NOTHING if found is None else f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}] {one.unit}"
         rows.append((one.claim.says, one.column, one.claim.paper or NOTHING, one.other, difference, one.verdict))
     header = ("claim", "where", "paper", "against", "here, with 95 % interval", "verdict")
-    return Grid(header, tuple(rows), words=frozenset({0, 1, 2, 3, 5}))
+    return Grid(header, tuple(rows), words=frozenset({0, 1, 2, 3, 5}), sentences=True)
 
 
 def cell_text(cell: Cell) -> str:

@@ -27,6 +27,7 @@ class Grid:
     best: frozenset[tuple[int, int]] = frozenset()
     words: frozenset[int] = frozenset({0})  # columns of words, aligned to the left
     title: str = ""
+    sentences: bool = False  # whether the first column holds sentences, not names
 
     def rich(self) -> Table:
         """The table for the terminal."""
@@ -35,7 +36,7 @@ class Grid:
             justify: Literal["left", "right"] = "left" if column in self.words else "right"
             # Names must not wrap, so that they can be copied into a command; sentences and headers may.
             narrowest = None if column in self.words else self._narrowest(column)
-            table.add_column(name, justify=justify, no_wrap=column == 0, min_width=narrowest)
+            table.add_column(name, justify=justify, no_wrap=column == 0 and not self.sentences, min_width=narrowest)
         for row, cells in enumerate(self.rows):
             table.add_row(*(Text(c, style="bold" if (row, i) in self.best else "") for i, c in enumerate(cells)))
         return table
@@ -88,7 +89,7 @@ class Grid:
             columns += needed <= width
         kept = max(2, columns)
         rows = tuple(row[:kept] for row in self.rows)
-        return Grid(self.header[:kept], rows, self.best, self.words, self.title)
+        return Grid(self.header[:kept], rows, self.best, self.words, self.title, self.sentences)
 
     def _narrowest(self, column: int) -> int:
         cells = [row[column] for row in self.rows]

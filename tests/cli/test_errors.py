@@ -10,6 +10,30 @@ BAD = {
     "wrong key": (["run", "--set", "trainng.lr=1"], "training"),
     "wrong type": (["run", "--set", "rounds=many"], "rounds"),
     "out of range": (["run", "--set", "training.lr=-1"], "training.lr"),
+    "agent's setting at the method": (
+        ["run", "--method", "pfedrlla", "--set", "method.updates=5"],
+        "did you mean method.agents.head_weights.updates?",
+    ),
+    "setting of two agents": (
+        ["run", "--method", "hapfl", "--set", "method.clip=0.1"],
+        "did you mean method.agents.size.clip or method.agents.intensity.clip?",
+    ),
+    "wrong key of an agent": (
+        ["run", "--method", "pfedrlla", "--set", "method.agents.head-weights.warmpu=1"],
+        "method.agents.head-weights.warmpu = 1",
+    ),
+    "wrong agent": (
+        ["run", "--method", "pfedrlla", "--set", "method.agents.hed-weights.warmup=1"],
+        "method.agents.hed-weights = ",
+    ),
+    "wrong key beside a kind": (
+        ["run", "--method", "pfedrlla", "--set", "method.embedding.kidn=pca"],
+        "did you mean 'kind'?",
+    ),
+    "layer without units": (
+        ["run", "--method", "pfedrlla", "--set", "method.agents.head_weights.hidden=[0]"],
+        "method.agents.head_weights.hidden",
+    ),
     "unknown method": (["run", "--method", "fedpr"], "did you mean 'fedper'"),
     "unknown source": (["run", "--set", "data.source=minst"], "did you mean 'mnist'"),
     "impossible partition": (["run", "--set", "data.clients=5000"], "5000"),

@@ -446,3 +446,8 @@ def test_a_late_reward_is_recorded_with_the_decision_that_it_is_for(tmp_path: Pa
         assert [(row["round"], row["about"], row["reward"]) for row in done.decisions()] == wanted
         assert [row["action"].tolist() for row in done.decisions()] == actions
         assert pack(done.agents()) == whole
+
+
+def test_a_decision_that_is_not_declared_is_named() -> None:
+    with pytest.raises(UserError, match=r"'mx' that it does not declare \(known: mix\)"):
+        made().decide(server(), Decide("mx", ROWS))

@@ -32,7 +32,8 @@ DIGITS: dict[str, Any] = {
 def changed(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """With other settings of the method, of its embedding and of its agent."""
     method = settings["method"]
-    agent = {**method.get("agents", {}).get("head-weights", {})}
+    tables = method.get("agents", {})
+    agent = {**tables.get("head-weights", tables.get("head_weights", {}))}
     agent |= {key: changes.pop(key) for key in list(changes) if key in AGENT}
     embedding = {**method.get("embedding", {})}
     embedding |= {key: changes.pop(key) for key in list(changes) if key in EMBEDDING}

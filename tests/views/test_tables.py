@@ -102,3 +102,11 @@ def test_a_narrow_terminal_shows_fewer_columns_and_no_broken_numbers() -> None:
         assert all(cell in text for cells in shown.rows for cell in cells), text
     assert grid.fitting(200) == grid
     assert len(grid.fitting(60).header) < len(grid.header)
+
+
+def test_a_column_of_sentences_wraps() -> None:
+    grid = Grid(("claim", "verdict"), (("a claim " * 10, "holds"),), words=frozenset({0, 1}), sentences=True)
+    printed = io.StringIO()
+    Console(width=40, file=printed).print(grid.rich())
+    assert "verdict" in printed.getvalue()
+    assert "holds" in printed.getvalue()
