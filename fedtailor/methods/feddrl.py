@@ -47,31 +47,6 @@ class FedDRL(AgentMethod):
     """
 
     name: ClassVar = "feddrl"
-    card: ClassVar = Card(
-        paper="Nguyen et al., FedDRL: Deep Reinforcement Learning-based Adaptive Aggregation for Non-IID Data in "
-        "Federated Learning, ICPP",
-        year=2022,
-        exchanged="the model down, the model, its losses before and after training up; the new model down, its loss up",
-        server_state="the global model; the agent: actor, critic, their target networks and moments, its replay",
-        cost="as FedAvg, plus two forward passes over the training data and one over the validation data; "
-        "an agent's step on the server",
-        limits=(
-            "updates = 0: nearly equal impact factors, except for the draw",
-            "impact factors in proportion to the data: FedAvg",
-        ),
-        deviations=(
-            "the agent learns in the run itself; the paper trains it before, in two stages: several workers collect "
-            "experience online in separate federations, then one agent learns from all of it offline",
-            "replay is drawn uniformly; the paper prefers transitions with a large temporal-difference error",
-            "the reward is measured on validation data of the clients that answered, right after aggregation",
-            "losses enter the state as log(1 + loss), sample counts as log(n / mean n): all of the same order",
-            "the state has a mask, so that clients may drop out; the paper's cohort always has K clients",
-            "exploration noise is added to the actor's logits, so that actions stay within their bounds",
-            "span, noise, batch and updates are ours, since an agent without pre-training must learn within the run; "
-            "the other defaults are usual for DDPG and not checked against the paper's table",
-        ),
-        only_sums=False,
-    )
     needs_validation: ClassVar = True
 
     beta: float = Field(
@@ -165,3 +140,30 @@ def _factors(action: Tensor, stream: torch.Generator | None) -> list[float]:
         logits = logits + deviations * torch.randn(len(logits), generator=stream, dtype=torch.double)
     factors: list[float] = logits.softmax(0).tolist()
     return factors
+
+
+FedDRL.card = Card(
+    paper="Nguyen et al., FedDRL: Deep Reinforcement Learning-based Adaptive Aggregation for Non-IID Data in "
+    "Federated Learning, ICPP",
+    year=2022,
+    exchanged="the model down, the model, its losses before and after training up; the new model down, its loss up",
+    server_state="the global model; the agent: actor, critic, their target networks and moments, its replay",
+    cost="as FedAvg, plus two forward passes over the training data and one over the validation data; "
+    "an agent's step on the server",
+    limits=(
+        "updates = 0: nearly equal impact factors, except for the draw",
+        "impact factors in proportion to the data: FedAvg",
+    ),
+    deviations=(
+        "the agent learns in the run itself; the paper trains it before, in two stages: several workers collect "
+        "experience online in separate federations, then one agent learns from all of it offline",
+        "replay is drawn uniformly; the paper prefers transitions with a large temporal-difference error",
+        "the reward is measured on validation data of the clients that answered, right after aggregation",
+        "losses enter the state as log(1 + loss), sample counts as log(n / mean n): all of the same order",
+        "the state has a mask, so that clients may drop out; the paper's cohort always has K clients",
+        "exploration noise is added to the actor's logits, so that actions stay within their bounds",
+        "span, noise, batch and updates are ours, since an agent without pre-training must learn within the run; "
+        "the other defaults are usual for DDPG and not checked against the paper's table",
+    ),
+    only_sums=False,
+)
