@@ -121,6 +121,9 @@ class HeadMixing(AgentMethod):
     carries: ClassVar = ("learned",)
     own_slots: ClassVar[tuple[str, ...]] = (OWN,)
 
+    body: Literal["none", "size", "agent"] = Field(
+        "size", description="how bodies are averaged: `none` is the mean of the previous cohort alone"
+    )
     head: Literal["none", "size", "agent"] = Field(
         "agent",
         description="how heads are mixed: `none` not at all, `size` by data size, `agent` by the agent's decision",
@@ -142,12 +145,15 @@ class HeadMixing(AgentMethod):
 
     @property
     def rules(self) -> dict[str, str]:
-        """The rule by which each exchanged part is mixed."""
-        return {"head": self.head}
+        """The rule that mixes each part that travels."""
+        return {"body": self.body, "head": self.head}
 
     @property
     def agent(self) -> DDPGSettings:
-        raise NotImplementedError
+        """The settings of the agent of the decision."""
+        settings = self.agents.of(HEAD)
+        assert isinstance(settings, DDPGSettings)
+        return settings
 
     @property
     def acts(self) -> bool:

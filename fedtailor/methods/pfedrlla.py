@@ -33,22 +33,11 @@ class PFedRLLA(HeadMixing):
 
     name: ClassVar = "pfedrlla"
 
-    body: Literal["none", "size", "agent"] = Field(
-        "size", description="how bodies are averaged: `none` is the mean of the previous cohort alone"
-    )
     peers: Literal["trained", "uploaded"] = Field(
         "trained",
         description="which models of the previous cohort are used: after their training, or as sent before it",
     )
     agents: PFedRLLAAgents = PFedRLLAAgents()
-
-    @property
-    def agent(self) -> DDPGSettings:
-        return self.agents.head_weights
-
-    @property
-    def rules(self) -> dict[str, str]:
-        return {"body": self.body, "head": self.head}
 
     def rehearsal(self) -> "PFedRLLARehearsal":
         """Aggregate only what the agent decides on, so that rewards depend on it alone (appendix D)."""

@@ -58,14 +58,6 @@ class PFedRLLAAfter(HeadMixing):
     )
     agents: PFedRLLAAfterAgents = PFedRLLAAfterAgents()
 
-    @property
-    def agent(self) -> DDPGSettings:
-        return self.agents.head_weights
-
-    @property
-    def rules(self) -> dict[str, str]:
-        return {"body": self.body, "head": self.head}
-
     def rehearsal(self) -> "PFedRLLAAfter":
         """Mix only the parts that the agent decides on, so that rewards depend on it alone; learn in every round."""
         tables = PFedRLLAAfterAgents(head_weights=self.agent.model_copy(update={"every": 1}))
