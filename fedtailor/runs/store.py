@@ -17,7 +17,8 @@ from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.messages.trees import digest
 
-SCHEMA = 2
+SCHEMA = 3
+READABLE = (1, 2, SCHEMA)  # earlier versions kept agents and methods' states in another layout
 DATABASE = "run.db"
 
 _TABLES = """
@@ -70,10 +71,13 @@ class Store:
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA cache_size = -65536")  # kilobytes, so that the states of a round fit
             version = self.meta("schema")
-            if version == 1 and write:
-                self._upgrade()
-            elif version not in (1, SCHEMA):
+            if version not in READABLE:
                 raise UserError(f"{self.path} has schema {version}, this version of fedtailor reads schema {SCHEMA}")
+            if write and version != SCHEMA:
+                raise UserError(
+                    f"{self.path} has schema {version} of an earlier version of fedtailor: this version shows the run "
+                    "but cannot resume or export it; start it again under another name"
+                )
             if write and [row[0] for row in self._db.execute("PRAGMA quick_check(1)")] != ["ok"]:
                 raise sqlite3.DatabaseError("its pages do not fit together")
             opened.pop_all()
@@ -90,12 +94,6 @@ class Store:
             db.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         finally:
             db.close()
-
-    def _upgrade(self) -> None:
-        """Upgrade from schema 1, whose decisions had no column ``about``."""
-        with self.transaction():
-            self._db.execute("ALTER TABLE decisions ADD COLUMN about INTEGER")
-            self.set_meta("schema", SCHEMA)
 
     def close(self) -> None:
         self._db.close()

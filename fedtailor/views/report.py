@@ -70,12 +70,13 @@ def headline(facts: RunSummary) -> str:
 
 
 def method_text(method: Mapping[str, Any]) -> str:
-    """A method with its settings.
+    """A method with its settings, without tables of its agents, which a line cannot hold.
 
-    >>> method_text({"name": "fedprox", "mu": 0.1})
+    >>> method_text({"name": "fedprox", "mu": 0.1, "agents": {"size": {"lr": 0.1}}})
     'fedprox (mu=0.1)'
     """
-    settings = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name")
+    own = {key: value for key, value in method.items() if key != "name" and not isinstance(value, Mapping)}
+    settings = ", ".join(f"{key}={value}" for key, value in own.items())
     return f"{method['name']} ({settings})" if settings else str(method["name"])
 
 
