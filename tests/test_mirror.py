@@ -1,4 +1,4 @@
-"""The tests mirror the house: whoever looks for the tests of a room, a method or a module knows the file."""
+"""The tests mirror the house: the name of a room, method or module tells the file of its tests."""
 
 import re
 from pathlib import Path

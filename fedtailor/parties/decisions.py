@@ -38,9 +38,8 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         self.best = {name: BestPolicy() for name in self.agents} if keeps_best else {}
         self._policy = policy  # whether the agents start with a policy
         self._open: dict[tuple[str, int | None], Decided] = {}
-        self._streams: dict[
-            str, torch.Generator
-        ] = {}  # learning streams of this round by purpose; agents may share one
+        # learning streams of this round by purpose; agents may share one
+        self._streams: dict[str, torch.Generator] = {}
 
     def __getitem__(self, key: tuple[str, int | None]) -> Decided:
         return self._open[key]
@@ -144,8 +143,9 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         """The states to store after a round, by name, without replays."""
         rows: dict[str, Any] = {f"agent {name}": _without_replay(agent) for name, agent in self.agents.items()}
         rows |= {f"best {name}": best.state_dict() for name, best in self.best.items()}
-        if self._open:
-            rows["open decisions"] = [decided.packed() for decided in self._open.values()]
+        # The next round drops all other open decisions.
+        if waiting := [d.packed() for d in self._open.values() if d.question.declared.rewarded_later]:
+            rows["open decisions"] = waiting
         return rows
 
     @property

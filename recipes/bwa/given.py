@@ -25,7 +25,7 @@ def weights(settings: Experiment, share: float) -> Deciders:
 
 
 def batches(_settings: Experiment, first: int, then: int | None = None, rounds: int = 0) -> Deciders:
-    """Batches of one size; after so many rounds, of another."""
+    """Use batches of size ``first``, and of size ``then`` after ``rounds`` rounds."""
 
     def decide(server: Server, _question: Question) -> Tensor:
         return torch.tensor([float(first if then is None or server.round <= rounds else then)])

@@ -609,7 +609,7 @@ Reward = Callable[[dict[str, Tensor], Tensor, Tensor], float]
 
 
 def bandit(made: PPO, reward: Reward, decisions: int, fewest: int | None = None, speeds: bool = False) -> list[float]:
-    """Rewards of the greedy policy in 200 contexts, after so many decisions of one step each."""
+    """Rewards of the greedy policy in 200 contexts, after ``decisions`` decisions of one step each."""
     world, draws, passes = (torch_stream(name) for name in ("world", "draws", "passes"))
 
     def context() -> tuple[Tensor, Tensor]:

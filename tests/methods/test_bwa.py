@@ -325,7 +325,7 @@ def test_a_policy_serves_another_number_of_clients_and_other_data(tmp_path: Path
     deployed = with_method(elsewhere, "bwa", policy=str(tmp_path / "policy"), **small)
     with run(deployed, folder=tmp_path / "run") as done:
         assert {tuple(row["action"].shape) for row in done.decisions()} == {(8,)}
-    with pretrain(deployed, folder=tmp_path / "more") as more:  # goes on learning there
+    with pretrain(deployed, folder=tmp_path / "more") as more:  # its agent continues to learn
         assert more.agents()["adjustment"]["steps"] == 3
     flat = with_method(elsewhere, "bwa", policy=str(tmp_path / "policy"), agents=agents(16))
     with pytest.raises(fedtailor.UserError, match="network"):

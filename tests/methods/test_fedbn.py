@@ -52,7 +52,7 @@ def test_fedbn_keeps_every_normalisation_layer_also_in_shortcuts_whatever_its_na
 
 
 def test_fedbn_gives_a_client_its_normalisation_back_to_the_bit() -> None:
-    """With no training in between, what a client keeps does not change, whoever used the worker before."""
+    """Without training, a client's private part stays the same, even if other clients use the worker in between."""
     trained, idle = Bench(make("fedbn"), RESNET), Bench(make("fedbn"), RESNET, epochs=0)
     for client in (0, 1):
         trained.round(client)
