@@ -31,6 +31,7 @@ class Samples:
     y: np.ndarray
     classes: tuple[str, ...]
     official_test: np.ndarray  # bool (N,): belongs to the data set's own test split
+    official_val: np.ndarray | None = None  # bool (N,): belongs to a client's own validation split
     groups: np.ndarray | None = None  # int64 (N,): the writer, domain or client a sample belongs to
     group_names: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()  # per channel, of image values scaled to 0..1
@@ -40,7 +41,8 @@ class Samples:
 
     def __post_init__(self) -> None:
         rows = len(self.x)
-        columns = [self.y, self.official_test] + ([] if self.groups is None else [self.groups])
+        columns = [self.y, self.official_test]
+        columns += [column for column in (self.official_val, self.groups) if column is not None]
         if any(len(column) != rows for column in columns):
             raise ValueError(f"samples need one label, test flag and group each, for all {rows} inputs")
         if self.columns and self.x.shape[1:] != (len(self.columns),):
@@ -64,13 +66,13 @@ class Samples:
 
     def take(self, rows: np.ndarray) -> "Samples":
         """Only these rows, as a copy."""
-        groups = None if self.groups is None else self.groups[rows]
         return replace(
             self,
             x=self.x[rows],
             y=self.y[rows],
             official_test=self.official_test[rows],
-            groups=groups,
+            official_val=None if self.official_val is None else self.official_val[rows],
+            groups=None if self.groups is None else self.groups[rows],
         )
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedtailor.errors import UserError
+
 from .files import File, SourceFiles
 from .formats import cifar, idx, news, omniglot, photos, usps
 from .samples import Samples, with_statistics
@@ -39,6 +41,7 @@ class Source:
     folders: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     note: str = ""
+    divided: bool = False  # its groups are its clients, such as hospitals: by default nobody deals them out anew
 
 
 def load(settings: "DataSettings", seed: int) -> Samples:
@@ -51,6 +54,10 @@ def load(settings: "DataSettings", seed: int) -> Samples:
         from .folder import folder
 
         return folder(settings.folder)
+    if settings.source == "python":
+        raise UserError("the clients' data were given in Python and are not stored: pass them again with federation=")
+    if settings.source == "nodes":
+        raise UserError("the clients' data are with the nodes of the federation: only 'fedtailor serve' reaches them")
     return read(settings.source, settings.directory)
 
 

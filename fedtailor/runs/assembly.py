@@ -92,6 +92,9 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
     if settings.engine.kind != "inline":
         _check_importable(settings.method)
     federation = resources.federation(settings)
+    cohort = settings.participation.clients
+    if cohort is not None and cohort > federation.clients:
+        raise UserError(f"participation.clients = {cohort}: there are only {federation.clients} clients")
     for model in (settings.model, *settings.method.family(settings.model).values()):
         build(model, inputs_of(federation.samples), settings.seed)
     job = Job(

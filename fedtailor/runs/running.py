@@ -170,6 +170,10 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
+        if settings.data.source == "python" and resources.given is None:
+            raise UserError(
+                f"{place} began with a federation given in Python: resume it with fedtailor.resume(..., federation=...)"
+            )
         job = job_of(settings, resources)
         if job.federation.digest() != before:
             raise UserError(f"{place} cannot resume: the data in {settings.data.source!r} are not those it began with")
@@ -196,6 +200,7 @@ def _begin(
         raise UserError(f"{place} exists: resume it with 'fedtailor resume {place}', or name another with --name")
     settings.method.check()
     job = job_of(settings, resources)
+    settings = resources.resolved(settings)
     policy = policy_of(settings, job)
     resources.engine_for(settings)  # fails here if the engine is unavailable
     _create(place, settings, job, notes)

@@ -265,11 +265,9 @@ def _validate(values: dict[str, Any], where: str) -> Experiment:
         raise UserError(_sentence(error, where, Experiment, values)) from None
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
-    cohort = made.participation.clients
-    if cohort is not None and cohort > made.data.clients and made.data.partition.kind != "given":
-        raise UserError(
-            f"{where}: participation.clients = {cohort}: there are only {made.data.clients} clients (data.clients)"
-        )
+    cohort, clients = made.participation.clients, made.data.filled.clients
+    if cohort is not None and clients is not None and cohort > clients:
+        raise UserError(f"{where}: participation.clients = {cohort}: there are only {clients} clients (data.clients)")
     return made
 
 

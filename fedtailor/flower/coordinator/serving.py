@@ -5,6 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedtailor.data import DataSettings
+from fedtailor.data.partitions import Given
 from fedtailor.data.roster import Entry, federation_of
 from fedtailor.errors import UserError
 from fedtailor.flower.coordinator.engine import FlowerEngine
@@ -76,6 +78,7 @@ def serve_on(
     """Run one experiment on an open link, as `serve` does; a link can serve several runs, one after the other."""
     settings = federated(settings)
     members, clients = _members_of(settings, folder), settings.data.clients
+    assert clients is not None
     nodes = Nodes(link, _data_settings(settings), say)
 
     def progress(names: list[str]) -> None:
@@ -99,7 +102,10 @@ def serve_on(
 
 def federated(settings: Experiment) -> Experiment:
     """Return the experiment as a federation runs it: on Flower, with each client tested where its data are."""
+    split = settings.data.with_defaults()
+    kept = {key: getattr(split, key) for key in ("clients", "split", "val", "seed")}
     changes = {
+        "data": DataSettings(source="nodes", partition=Given(), **kept),
         "engine": settings.engine.model_copy(update={"kind": "flower"}),
         "evaluation": settings.evaluation.model_copy(update={"together": False}),
     }
