@@ -25,12 +25,14 @@ class Samples:
     mean: tuple[float, ...] = ()  # per channel, of image values scaled to 0..1
     std: tuple[float, ...] = ()
     vocabulary: int = 0  # number of token ids for text, else 0
+    units: np.ndarray | None = None  # int64 (N,): the patient, say, whose samples stay on one side of a split
+    times: np.ndarray | None = None  # (N, 2): the first and the last moment that a sample covers
 
     def __post_init__(self) -> None:
         rows = len(self.x)
-        columns = [self.y, self.official_test] + ([] if self.groups is None else [self.groups])
-        if any(len(column) != rows for column in columns):
-            raise ValueError(f"samples need one label, test flag and group each, for all {rows} inputs")
+        columns = (self.y, self.official_test, self.groups, self.units, self.times)
+        if any(column is not None and len(column) != rows for column in columns):
+            raise ValueError(f"samples need one label, test flag, group, unit and time each, for all {rows} inputs")
 
     def __len__(self) -> int:
         return len(self.x)
@@ -50,13 +52,13 @@ class Samples:
 
     def take(self, rows: np.ndarray) -> "Samples":
         """Only these rows, as a copy."""
-        groups = None if self.groups is None else self.groups[rows]
+        optional = {name: getattr(self, name) for name in ("groups", "units", "times")}
         return replace(
             self,
             x=self.x[rows],
             y=self.y[rows],
             official_test=self.official_test[rows],
-            groups=groups,
+            **{name: None if column is None else column[rows] for name, column in optional.items()},
         )
 
 

@@ -24,6 +24,11 @@ class Fractions(Settings):
     train: float = Field(0.75, gt=0, le=1, description="Share of a client's samples to train on.")
     val: float = Field(0.0, ge=0, lt=1, description="Share of a client's samples for validation.")
     test: float = Field(0.25, ge=0, lt=1, description="Share of a client's samples to be tested on.")
+    by: Literal["random", "group", "time"] | None = Field(
+        None,
+        description="'random'; 'group': all samples of a patient, say, on one side; 'time': the last samples are for "
+        "testing; default: what the data declare.",
+    )
 
     @model_validator(mode="after")
     def _sum_to_one(self) -> "Fractions":
