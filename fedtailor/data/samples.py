@@ -66,13 +66,18 @@ class Samples:
 
     def take(self, rows: np.ndarray) -> "Samples":
         """Only these rows, as a copy."""
-        optional = {name: getattr(self, name) for name in ("groups", "units", "times")}
+
+        def chosen(column: np.ndarray | None) -> np.ndarray | None:
+            return None if column is None else column[rows]
+
         return replace(
             self,
             x=self.x[rows],
             y=self.y[rows],
             official_test=self.official_test[rows],
-            **{name: None if column is None else column[rows] for name, column in optional.items()},
+            groups=chosen(self.groups),
+            units=chosen(self.units),
+            times=chosen(self.times),
         )
 
 

@@ -61,6 +61,14 @@ class Synthetic(Settings):
         return image
 
 
+class Shakespeare(Settings):
+    """Windows of the roles' text, for source "shakespeare"."""
+
+    window: int = Field(80, ge=1, le=10_000, description="Characters of an input; the next one is its label.")
+    stride: int = Field(20, ge=1, description="Characters between the beginnings of two windows of a role.")
+    min_characters: int = Field(2000, ge=1, description="Roles that speak less are left out.")
+
+
 class DataSettings(Settings):
     source: str = Field("digits", description="A known data set, 'synthetic', or 'folder'.")
     dir: Path | None = Field(
@@ -83,6 +91,7 @@ class DataSettings(Settings):
     )
     seed: int | None = Field(None, ge=0, description="Seed of the partition; default the experiment's.")
     synthetic: Synthetic = Field(Synthetic(), description="For source 'synthetic'.")
+    shakespeare: Shakespeare = Field(Shakespeare(), description="For source 'shakespeare'.")
     folder: Path | None = Field(None, description="For source 'folder': the folder with your data.")
 
     @field_validator("source")

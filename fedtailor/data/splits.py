@@ -75,7 +75,8 @@ def split_off(
 
 def _take(shares: Shares, fraction: float, whole: Shares) -> np.ndarray:
     """The number of entries to take out of every share: a fraction of the whole one, but at least one is left."""
-    return np.minimum(share_of(whole.sizes, fraction, leave=1), np.maximum(0, shares.sizes - 1))
+    take: np.ndarray = np.minimum(share_of(whole.sizes, fraction, leave=1), np.maximum(0, shares.sizes - 1))
+    return take
 
 
 def _firsts(shares: Shares, units: np.ndarray) -> tuple[Shares, np.ndarray]:
