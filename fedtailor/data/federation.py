@@ -12,7 +12,7 @@ from fedtailor.seeding import numpy_stream
 
 from . import splits
 from .partitions import OneLabel, Pool
-from .samples import Samples
+from .samples import Column, Samples
 from .settings import DataSettings, Fractions
 from .shares import Shares
 from .sources import load
@@ -75,13 +75,18 @@ class Federation:
     def outline(self) -> dict[str, Any]:
         """The small metadata, ready for JSON."""
         samples = self.samples
-        return {
+        outline: dict[str, Any] = {
             "classes": list(samples.classes),
             "group_names": list(samples.group_names),
             "mean": list(samples.mean),
             "std": list(samples.std),
             "vocabulary": samples.vocabulary,
         }
+        if samples.columns:
+            outline["columns"] = [[column.name, list(column.categories)] for column in samples.columns]
+        if self.labels:
+            outline["names"] = list(self.labels)
+        return outline
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], outline: Mapping[str, Any]) -> "Federation":
@@ -96,11 +101,12 @@ class Federation:
             mean=tuple(outline["mean"]),
             std=tuple(outline["std"]),
             vocabulary=int(outline["vocabulary"]),
+            columns=tuple(Column(name, tuple(values)) for name, values in outline.get("columns", ())),
         )
         train, val, test = (
             Shares(arrays[f"{name}_indices"], arrays[f"{name}_offsets"]) for name in ("train", "val", "test")
         )
-        return cls(samples, train, val, test)
+        return cls(samples, train, val, test, tuple(outline.get("names", ())))
 
 
 def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) -> Federation:
