@@ -79,5 +79,5 @@ def test_the_table_of_a_comparison_has_names_and_flat_rows(devices: dict[str, An
         "name", "folder", "metric", "average", "seeds", "table", "baseline", "notes", "comparisons"
     ]  # fmt: skip
     assert [list(one) for one in document["table"]] == [[*ROW, *clock]] * 2
-    with pytest.raises(fedtailor.UserError, match="does not compare 'fedper': (local, fedavg|fedavg, local)"):
+    with pytest.raises(fedtailor.UserError, match=r"does not compare 'fedper': (local, fedavg|fedavg, local)"):
         summary.row("fedper")
