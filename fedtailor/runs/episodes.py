@@ -38,14 +38,14 @@ def run_episodes(
     with Store(folder, write=True) as store:
         pretrained = store.meta("episodes")  # None unless the run is a pre-training
         episodes: int = pretrained or 1
-        warn = _Warnings(store, callbacks)
         if changed := differences(store.meta("environment")):
-            warn(f"this run began with {changed}: its last digits may differ from here on")
+            _warn(store, callbacks, f"this run began with {changed}: its last digits may differ from here on")
         engine = resources.engine_for(settings)
         with _stop_at_boundary() as stop:
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
-            _warn(settings, loop, engine.remote, warn)
+            for sentence in _doubts(settings, loop, engine.remote):
+                _warn(store, callbacks, sentence)
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
             callbacks.begin(settings.name, settings.rounds * episodes, done)
             try:
@@ -72,29 +72,24 @@ def run_episodes(
     return Run(folder)
 
 
-class _Warnings:
-    """Shows a warning and stores it with the run; a resumed run stores it once."""
-
-    def __init__(self, store: Store, callbacks: Callback):
-        self.store, self.callbacks = store, callbacks
-
-    def __call__(self, sentence: str) -> None:
-        self.callbacks.warning(sentence)
-        if not self.store.read("warnings", "WHERE text = ?", [sentence]):
-            self.store.insert("warnings", [{"text": sentence}])
-
-
-def _warn(settings: Experiment, loop: RoundLoop, remote: bool, warn: Callable[[str], None]) -> None:
-    """Warn if settings make the method inert or break one of its assumptions."""
+def _doubts(settings: Experiment, loop: RoundLoop, remote: bool) -> Iterator[str]:
+    """A sentence for every setting that makes the method inert or breaks one of its assumptions."""
     method = settings.method
     timeless = method.uses_clock and settings.devices is None and not remote
-    for warning in (
+    for doubt in (
         method.inert(),
         method.misfit(settings.training, loop.server.network),
         "there is no table [devices]: all devices are taken to be equal" if timeless else None,
     ):
-        if warning:
-            warn(f"{method.name}: {warning}")
+        if doubt:
+            yield f"{method.name or spec(method)}: {doubt}"
+
+
+def _warn(store: Store, callbacks: Callback, sentence: str) -> None:
+    """Show a warning, and store it with the run, so that every table and page can repeat it."""
+    callbacks.warning(sentence)
+    if not store.read("warnings", "WHERE text = ?", [sentence]):
+        store.insert("warnings", [{"text": sentence}])
 
 
 @contextmanager

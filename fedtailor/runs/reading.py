@@ -82,10 +82,6 @@ class Run:
         """The clients that have names of their own: name, and samples for training, validation and test."""
         return self._store.read("clients", "ORDER BY client")
 
-    def warnings(self) -> list[str]:
-        """What the method and the run warned about, each sentence once."""
-        return [row["text"] for row in self._store.read("warnings", "ORDER BY id")]
-
     def phases(self) -> list[dict[str, Any]]:
         """Where the time of every round went: seconds by phase (see `fedtailor.runs.timing.Stopwatch`)."""
         return self._store.read("phases", "ORDER BY episode, round, phase")
@@ -114,6 +110,11 @@ class Run:
     def data_digest(self) -> str:
         """The digest of the run's data: ``Federation.digest()``."""
         return str(self._store.meta("federation"))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the run warned about: settings that make the method inert or break one of its assumptions."""
+        return tuple(row["text"] for row in self._store.read("warnings", "ORDER BY id"))
 
     def federation(self) -> Federation:
         """The clients' data, built again from the settings; a `UserError` if they are not those of the run."""
@@ -238,6 +239,7 @@ class Run:
             seconds=sum(row["seconds"] for row in rounds),
             failed_tasks=len(self.events()),
             clock=self._clock_summary() if self._has_clock else None,
+            warnings=self.warnings,
         )
 
     def _clock_summary(self) -> ClockSummary:

@@ -122,7 +122,8 @@ def test_a_run_of_an_earlier_version_is_shown_and_not_exported(tmp_path: Path) -
     with fedtailor.Run(tmp_path / "run") as run:
         assert (run.summary().as_dict(), run.scores(), run.tasks()) == before
         assert run.names == ()
-        assert run.warnings() == run.phases() == []
+        assert run.warnings == ()
+        assert run.phases() == []
     for act in (
         lambda: fedtailor.export_client(tmp_path / "run", 0, tmp_path / "out"),
         lambda: fedtailor.resume(tmp_path / "run"),
@@ -153,7 +154,7 @@ def test_clients_with_names_are_recorded_and_others_cost_nothing(run: Path, tmp_
 def test_what_a_method_warned_about_is_recorded_once(tmp_path: Path) -> None:
     settings = {**SETTINGS, "method": {"name": "fedprox", "mu": 0}}
     with fedtailor.run(settings, folder=tmp_path / "run") as run:
-        (warning,) = run.warnings()
+        (warning,) = run.warnings
     assert warning.startswith("fedprox: ")
     with fedtailor.resume(tmp_path / "run") as run:
-        assert run.warnings() == [warning]
+        assert run.warnings == (warning,)
