@@ -132,7 +132,7 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     shares = _partition(samples, rows, settings, seed)
     train, val, test = _split(samples, shares, settings, seed)
     if needs_validation and not len(val.indices):
-        train, val = _carve_validation(samples, train, VALIDATION, seed)
+        train, val = _carve_validation(samples, train, VALIDATION, settings, seed)
     labels = samples.group_names if isinstance(settings.partition, Given) else ()
     return Federation(samples, train, val, test, labels)
 
@@ -206,10 +206,10 @@ def one_client(
     if not len(test.indices):
         stream = numpy_stream(seed, "partition", "split")
         share = 0.0 if len(val.indices) else fractions.val
-        train, split_off, test = splits.by_fractions(train, samples.strata, share, fractions.test, stream)
+        train, split_off, test = splits.by_fractions(samples, train, share, fractions.test, fractions.by, stream)
         val = val if len(val.indices) else split_off
     if needs_validation and not len(val.indices):
-        train, val = _carve_validation(samples, train, settings.val or VALIDATION, seed)
+        train, val = _carve_validation(samples, train, settings.val or VALIDATION, settings, seed)
     return Federation(samples, train, val, test)
 
 
@@ -243,16 +243,17 @@ def _split(samples: Samples, shares: Shares, settings: DataSettings, seed: int) 
         take = np.full(len(shares), settings.partition.test)
         train, test = splits.carve(shares, strata, take, stream)
         share = settings.split.val if isinstance(settings.split, Fractions) else settings.val
-        return *_carve_validation(samples, train, share, seed), test
+        return *_carve_validation(samples, train, share, settings, seed), test
     if isinstance(settings.split, Fractions):
-        return splits.by_fractions(shares, strata, settings.split.val, settings.split.test, stream)
+        fractions = settings.split
+        return splits.by_fractions(samples, shares, fractions.val, fractions.test, fractions.by, stream)
     if isinstance(settings.partition, Given):
-        return _brought(samples, shares, settings.val, seed)
+        return _brought(samples, shares, settings, seed)
     test = splits.official_tests(shares, np.flatnonzero(samples.official_test), strata, stream)
-    return *_carve_validation(samples, shares, settings.val, seed), test
+    return *_carve_validation(samples, shares, settings.val, settings, seed), test
 
 
-def _brought(samples: Samples, shares: Shares, share: float, seed: int) -> tuple[Shares, Shares, Shares]:
+def _brought(samples: Samples, shares: Shares, settings: DataSettings, seed: int) -> tuple[Shares, Shares, Shares]:
     """Every client's own test samples, and its own validation samples if there are any."""
     assert samples.groups is not None
     test = Shares.from_owners(np.where(samples.official_test, samples.groups, -1), len(shares))
@@ -263,11 +264,13 @@ def _brought(samples: Samples, shares: Shares, share: float, seed: int) -> tuple
             f"{{train = 0.75, test = 0.25}}"
         )
     if samples.official_val is None or not samples.official_val.any():
-        return *_carve_validation(samples, shares, share, seed), test
+        return *_carve_validation(samples, shares, settings.val, settings, seed), test
     held_out = samples.official_val[shares.indices]
     return shares.keep(~held_out), shares.keep(held_out), test
 
 
-def _carve_validation(samples: Samples, train: Shares, share: float, seed: int) -> tuple[Shares, Shares]:
-    take = splits.share_of(train.sizes, share, leave=1)
-    return splits.carve(train, samples.strata, take, numpy_stream(seed, "partition", "validation"))
+def _carve_validation(
+    samples: Samples, train: Shares, share: float, settings: DataSettings, seed: int
+) -> tuple[Shares, Shares]:
+    by = settings.split.by if isinstance(settings.split, Fractions) else None
+    return splits.split_off(samples, train, share, train, by, numpy_stream(seed, "partition", "validation"))
