@@ -82,18 +82,18 @@ def test_hand_fedddrl(tmp_path: Path, third: str, rewards: list[float]) -> None:
 def test_waiting_for_the_last_client_costs_a_reward_by_hand(tmp_path: Path) -> None:
     """Clients with 1, 3 and 2 samples and E = 2 train 1, 2 and 3 epochs: they end after 1, 6 and 6; FedAvg takes 6.
 
-    They wait 5, 0 and 0: the mean is 5/3, and the reward -0.2 * 6 / 6 - 0.1 * (5 / 3) / 6. If the first is stopped, it
-    waits for nobody: -0.2.
+    They wait 5, 0 and 0: the mean is 5/3, and the reward -0.2 * 6 / 6 - 0.1 * (5 / 3) / 6. A client that stops waits
+    for nobody: without the third the mean is 5/2, without the first 0.
     """
     federation = judged(([0.0], [4.0] * 3, [4.0] * 2), ([1.0], [4.0], [4.0]))
-    for stopped, reward in ((0.0, -0.2 - 0.1 * 5 / 18), (1.0, -0.2)):
+    for stopped, idle in (((0.0, 0.0, 0.0), 5 / 18), ((0.0, 0.0, 1.0), 5 / 12), ((1.0, 0.0, 0.0), 0.0)):
         deciders = {
-            STOP: lambda _s, _q, first=stopped: torch.tensor([first, 0.0, 0.0]),
+            STOP: lambda _s, _q, who=stopped: torch.tensor(who),
             EPOCHS: lambda _s, _q: torch.tensor([0.0, 1.0, 2.0]),
         }
         folder = tmp_path / str(stopped)
         with run({**SCALAR, "rounds": 1}, folder=folder, federation=federation, deciders=deciders) as done:
-            assert done.rewards()[STOP] == pytest.approx([reward])
+            assert done.rewards()[STOP] == pytest.approx([-0.2 - 0.1 * idle])
 
 
 def test_a_stopped_client_uploads_nothing_and_takes_no_more_time(tmp_path: Path) -> None:
