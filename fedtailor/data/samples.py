@@ -37,12 +37,14 @@ class Samples:
     std: tuple[float, ...] = ()
     vocabulary: int = 0  # number of token ids for text, else 0
     columns: tuple[Column, ...] = ()  # the columns of x, if it is a table whose columns have names
+    units: np.ndarray | None = None  # int64 (N,): the patient, say, whose samples stay on one side of a split
+    times: np.ndarray | None = None  # (N, 2): the first and the last moment that a sample covers
 
     def __post_init__(self) -> None:
         rows = len(self.x)
-        columns = [self.y, self.official_test] + ([] if self.groups is None else [self.groups])
-        if any(len(column) != rows for column in columns):
-            raise ValueError(f"samples need one label, test flag and group each, for all {rows} inputs")
+        columns = (self.y, self.official_test, self.groups, self.units, self.times)
+        if any(column is not None and len(column) != rows for column in columns):
+            raise ValueError(f"samples need one label, test flag, group, unit and time each, for all {rows} inputs")
         if self.columns and self.x.shape[1:] != (len(self.columns),):
             raise ValueError(f"a table of {len(self.columns)} columns cannot have inputs of shape {self.x.shape[1:]}")
 
@@ -64,13 +66,18 @@ class Samples:
 
     def take(self, rows: np.ndarray) -> "Samples":
         """Only these rows, as a copy."""
-        groups = None if self.groups is None else self.groups[rows]
+
+        def chosen(column: np.ndarray | None) -> np.ndarray | None:
+            return None if column is None else column[rows]
+
         return replace(
             self,
             x=self.x[rows],
             y=self.y[rows],
             official_test=self.official_test[rows],
-            groups=groups,
+            groups=chosen(self.groups),
+            units=chosen(self.units),
+            times=chosen(self.times),
         )
 
 

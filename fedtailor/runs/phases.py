@@ -98,11 +98,12 @@ class Phases:
                 more = {"question": ask.name, "greedy": server.greedy}
                 tasks.append(self.tasks.later("ask", client, payload, packed, server.moment, work.states, **more))
         answers: dict[int, Payload] = {}
-        for result in self.tasks.execute(tasks):
-            if (reply := self._accept(result, work, phase)) is not None:
-                answers[result.client] = reply
-            else:
-                failed[result.client] = work.failed[result.client]
+        with self.tasks.watch.phase("train"):
+            for result in self.tasks.execute(tasks):
+                if (reply := self._accept(result, work, phase)) is not None:
+                    answers[result.client] = reply
+                else:
+                    failed[result.client] = work.failed[result.client]
         return Replies(answers, failed, phase.times)
 
     def _accept(self, result: Result, work: Round, phase: Phase, trained: bool = False) -> Payload | None:
@@ -112,8 +113,9 @@ class Phases:
         if reason is None:
             assert result.reply is not None
             try:
-                reply = Payload.unpack(result.reply)
-                check(reply, self.server.initial, self._family_weights)
+                with self.tasks.watch.phase("codec"):
+                    reply = Payload.unpack(result.reply)
+                    check(reply, self.server.initial, self._family_weights)
                 if trained:
                     self._check_complete(reply)
             except Rejected as refusal:

@@ -368,7 +368,7 @@ def test_pictures_tables_and_summaries(tmp_path: Path) -> None:
 
 
 def test_samples_of_unequal_length_are_refused() -> None:
-    with pytest.raises(ValueError, match="one label, test flag and group each"):
+    with pytest.raises(ValueError, match="one label, test flag, group, unit and time each"):
         Samples(np.zeros((3, 2)), np.zeros(2, np.int64), ("a",), np.zeros(3, bool))
 
 
