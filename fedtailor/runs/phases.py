@@ -103,9 +103,10 @@ class Phases:
                 more = {"question": ask.name, "greedy": server.greedy}
                 tasks.append(self.tasks.later("ask", client, payload, packed, server.moment, work.states, **more))
         answers: dict[int, Payload] = {}
-        for result in self.tasks.execute(tasks):
-            if (reply := self._accept(result, work, phase)) is not None:
-                answers[result.client] = reply
+        with self.tasks.watch.phase("train"):
+            for result in self.tasks.execute(tasks):
+                if (reply := self._accept(result, work, phase)) is not None:
+                    answers[result.client] = reply
         answers = self._defend(answers, ask.payloads, work, ask.name)
         failed |= {client: work.failed[client] for client in ask.payloads if client in work.failed}
         return Replies(answers, failed, phase.times)
@@ -133,8 +134,9 @@ class Phases:
         if reason is None:
             assert result.reply is not None
             try:
-                reply = Payload.unpack(result.reply)
-                check(reply, self.server.initial, self._family_weights)
+                with self.tasks.watch.phase("codec"):
+                    reply = Payload.unpack(result.reply)
+                    check(reply, self.server.initial, self._family_weights)
                 if trained:
                     self._check_complete(reply)
             except Rejected as refusal:

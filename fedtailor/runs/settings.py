@@ -69,6 +69,13 @@ class Evaluation(BaseModel):
         ("received", "held", "global"), description="models that are tested during the run"
     )
     final: bool = Field(True, description="at the end every client receives and trains once more")
+    keep_models: float = Field(
+        256,
+        ge=0,
+        le=1_000_000,
+        description="megabytes that the models of the final pass may take in the database; if all models together "
+        "would take more, none is kept, and an export trains the client once more; 0: keep none",
+    )
     together: bool = Field(
         True,
         description="test several clients in one batch, which is faster; a federation tests each separately",
@@ -90,6 +97,9 @@ class CompareSettings(BaseModel):
         "final", description="the model whose accuracy the table shows first"
     )
     pooled: bool = Field(False, description="average accuracies over samples instead of clients")
+    baseline: str | None = Field(
+        None, description="the method, by its label, that the others are compared with; default: the first"
+    )
 
 
 class PretrainSettings(BaseModel):
