@@ -91,7 +91,7 @@ class Phases:
     def _ask(self, ask: Ask, server: Server, work: Round, preview: bool) -> Replies:
         packed = Packed()
         failed = {client: work.failed[client] for client in ask.payloads if client in work.failed}
-        phase = Phase(server.clock, ask.payloads, work.times)
+        phase = Phase(server.clock, ask.payloads, work.times, ask.name)
         tasks = []
         absent = self.experiment.participation.absent_in(server.round)
         for client, payload in sorted(ask.payloads.items()):

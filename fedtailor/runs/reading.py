@@ -13,7 +13,7 @@ from fedtailor.runs.assembly import check_data
 from fedtailor.runs.cohort import BROKEN, DROPPED
 from fedtailor.runs.measures import Measures, MeasureSummary
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
-from fedtailor.runs.settings import Experiment, experiment
+from fedtailor.runs.settings import Experiment, recorded
 from fedtailor.runs.store import DATABASE, Store, in_use
 
 MODELS = ("received", "held", "global", "final")
@@ -66,7 +66,7 @@ class Run:
     @property
     def experiment(self) -> Experiment:
         """The settings as an experiment, to run again."""
-        return experiment(self.settings)
+        return recorded(self.settings)
 
     @property
     def rounds_done(self) -> int:

@@ -21,7 +21,8 @@ from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import run_episodes
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources, own_or_given
-from fedtailor.runs.settings import Evaluation, Experiment, experiment
+from fedtailor.runs.sections import Evaluation
+from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import Store
 
 
