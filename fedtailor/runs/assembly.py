@@ -72,6 +72,7 @@ class Assembly:
             clock=self.clock,
             family=self.family,
             names=self.job.federation.names,
+            aggregation=self.experiment.aggregation,
         )
         start(self.method, server, keeps_best)
         return server
@@ -106,6 +107,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         federation,
         settings.engine.device,
         counts_work=settings.devices is not None,
+        attack=settings.attack,
     )
     _clock(settings, job)
     return job

@@ -20,7 +20,12 @@ class Resources:
     _federation: tuple[Any, Federation] | None = None
 
     def federation(self, settings: Experiment) -> Federation:
-        """The clients' data; loaded again only if the settings ask for other data."""
+        """The clients' data, with the labels of malicious clients."""
+        clean = self._clean(settings)
+        return clean if settings.attack is None else settings.attack.data(clean, settings.seed)
+
+    def _clean(self, settings: Experiment) -> Federation:
+        """The data; loaded again only if the settings ask for other data."""
         if self.given is not None:
             return self.given
         key = (settings.data, settings.partition_seed, settings.carves_validation)
