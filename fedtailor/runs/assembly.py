@@ -29,7 +29,8 @@ from fedtailor.methods import (
     start,
 )
 from fedtailor.models import Network, build, count_flops
-from fedtailor.runs.cohort import largest_cohort
+from fedtailor.runs.accounting import check_privacy
+from fedtailor.runs.cohort import expected_cohort, largest_cohort
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment
 from fedtailor.weights import nbytes, select
@@ -73,6 +74,8 @@ class Assembly:
             family=self.family,
             names=self.job.federation.names,
             aggregation=self.experiment.aggregation,
+            privacy=self.experiment.privacy,
+            expected_cohort=expected_cohort(self.experiment, self.clients),
         )
         start(self.method, server, keeps_best)
         return server
@@ -98,7 +101,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
     if cohort is not None and cohort > federation.clients:
         raise UserError(f"participation.clients = {cohort}: there are only {federation.clients} clients")
     for model in (settings.model, *settings.method.family(settings.model).values()):
-        build(model, inputs_of(federation.samples), settings.seed)
+        check_privacy(settings, build(model, inputs_of(federation.samples), settings.seed))
     job = Job(
         settings.method,
         settings.model,

@@ -73,6 +73,8 @@ class RoundLoop:
 
     def _one_round(self) -> None:
         begin, watch = time.perf_counter(), self.tasks.watch
+        if self.experiment.privacy.generator == "system":
+            self.ledger.charge()
         watch.reset()
         server, method, drive = self.server, self.method, self.phases.drive
         work = Round(server.moment)
@@ -88,7 +90,7 @@ class RoundLoop:
             replies = self.phases.fit(payloads, work, plan.measure, plan.alone)
         with watch.phase("evaluate"):
             self.evaluator.score_received(plan, work)
-        if replies:
+        if replies or self.experiment.privacy.hides_clients:  # without replies there is still noise
             with watch.phase("server"):
                 drive(method.finish(server, replies), server, work)
                 server.decisions.end_round(server)
