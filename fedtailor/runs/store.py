@@ -172,6 +172,11 @@ class Store:
         if not known:
             self.insert("state", [{"scope": scope, "key": str(key), "digest": name, "data": data}])
 
+    def copy_states(self, scope: str, to: str) -> None:
+        """Replace the states of a scope by those of another one."""
+        self._db.execute("DELETE FROM state WHERE scope = ?", (to,))
+        self._db.execute("INSERT INTO state SELECT ?, key, digest, data FROM state WHERE scope = ?", (to, scope))
+
     def forget(self, *scopes: str) -> None:
         """Delete every state of these scopes."""
         self._db.executemany("DELETE FROM state WHERE scope = ?", [(scope,) for scope in scopes])

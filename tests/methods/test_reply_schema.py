@@ -97,10 +97,8 @@ def distorted(reply: Payload, schema: Schema, sizes: dict[str, int]) -> Iterator
         allowed = schema.numbers[name]
         if not allowed.optional:
             yield Payload(reply.groups, {other: number for other, number in reply.numbers.items() if other != name})
-        least, most = (
-            sizes.get(bound, bound) if isinstance(bound, str) else bound for bound in (allowed.least, allowed.most)
-        )
-        beyond = [float("nan"), least - 1, most + 1]
+        bounds: dict[Any, Any] = {allowed.least: allowed.least, allowed.most: allowed.most} | sizes
+        beyond = [float("nan"), bounds[allowed.least] - 1, bounds[allowed.most] + 1]
         for number in (number for number in beyond if math.isnan(number) or math.isfinite(number)):
             yield Payload(
                 reply.groups, {**reply.numbers, name: [*value, number] if isinstance(value, list) else number}
