@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fedtailor.data import Federation
 from fedtailor.devices import VirtualClock, virtual_clock
 from fedtailor.engines import Job, family_network, shared_and_kept
 from fedtailor.errors import UserError
@@ -105,6 +106,12 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
     )
     _clock(settings, job)
     return job
+
+
+def check_data(settings: Experiment, federation: Federation, before: str, sentence: str) -> None:
+    """Raise a `UserError` if the data are not those that a run began with; ``before`` is the digest of those."""
+    if federation.digest() != before:
+        raise UserError(f"{sentence}: the data in {settings.data.source!r} are not those it began with")
 
 
 def policy_of(settings: Experiment, job: Job) -> Policy | None:

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from fedtailor.devices import RoundTimes
 from fedtailor.engines import Engine, Job
@@ -81,32 +82,40 @@ class RoundLoop:
         return self.evaluator.deployed(client)
 
     def _one_round(self) -> None:
-        begin = time.perf_counter()
+        begin, watch = time.perf_counter(), self.tasks.watch
+        watch.reset()
         server, method, drive = self.server, self.method, self.phases.drive
         work = Round(server.moment)
         available = self._begin_on_the_clock(work)
         cohort = choose_cohort(self.experiment, self.made.clients, server.moment, available)
 
-        server.decisions.begin_round(server)
-        with self._undoing("prepare"):
+        with watch.phase("server"), self._undoing("prepare"):
+            server.decisions.begin_round(server)
             payloads: dict[int, Payload] = dict(sorted(drive(method.prepare(server, cohort), server, work).items()))
-        plan = self.evaluator.plan(payloads)
-        replies = self.phases.fit(payloads, work, plan.measure, plan.alone)
-        self.evaluator.score_received(plan, work)
+        with watch.phase("evaluate"):
+            plan = self.evaluator.plan(payloads)
+        with watch.phase("train"):
+            replies = self.phases.fit(payloads, work, plan.measure, plan.alone)
+        with watch.phase("evaluate"):
+            self.evaluator.score_received(plan, work)
         if replies:
-            with self._undoing("finish"):
+            with watch.phase("server"), self._undoing("finish"):
                 drive(method.finish(server, replies), server, work)
                 server.decisions.end_round(server)
-            if flaw := flaw_of(server):
-                self._undo(work, flaw)
+                if flaw := flaw_of(server):
+                    self._undo(work, flaw)
         elif work.details:
             reason = next(iter(work.failed.values()))
             raise ClientsFailed(f"every client failed in round {server.round}: {reason}", work.details)
         elif work.diverged:
             self.ledger.go_back(server)
 
-        self.evaluator.score_server(work)
-        report = self.ledger.commit(server, cohort, work, self.evaluator.metrics(work), begin)
+        with watch.phase("evaluate"):
+            self.evaluator.score_server(work)
+            metrics = self.evaluator.metrics(work)
+        with watch.phase("store"):
+            phases = partial(watch.seconds, getattr(self.tasks.engine, "workers", 1))
+            report = self.ledger.commit(server, cohort, work, metrics, begin, phases)
         self.callbacks.round_done(report)
         if not work.trained:
             self._check_fruit()

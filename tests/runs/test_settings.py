@@ -42,7 +42,7 @@ VALID: dict[str, Any] = {
     },
     "evaluation": {"every": 2, "clients": "cohort", "models": ["held"], "final": False},
     "engine": {"kind": "inline", "workers": 2},
-    "compare": {"methods": ["local", {"name": "fedprox", "mu": 0.1}], "seeds": [0, 1], "metric": "held"},
+    "compare": {"methods": ["local", {"name": "fedprox", "mu": 0.1}], "seeds": [0, 1], "model": "held"},
 }
 
 

@@ -13,6 +13,7 @@ MAX_HEADER = 2**22  # bytes of the header of a node's message
 MAX_COUNT = 2**40  # steps and samples of a training
 MAX_WORK = 1e24  # multiply-adds of a task
 MAX_LOSS = 1e60  # far beyond the losses of float32 models; sums and products of such numbers stay finite
+MAX_MEASURES, MAX_NAME, MAX_SUMS = 64, 64, 2**20  # further measures of a score: how many, their names, their sums
 DIGEST_LENGTH = 32  # hexadecimal digits of a state's digest
 
 
@@ -88,7 +89,7 @@ def _result(row: Mapping[str, Any], blobs: list[bytes], task: Task, entry: Entry
         reply,
         state,
         scores={name: _score(row["scores"], name, entry) for name in wanted[task.kind]},
-        trace=Trace(_count(trace["steps"]), _count(trace["samples"]), _number(trace["loss"], -MAX_LOSS, MAX_LOSS)),
+        trace=Trace(_count(trace["steps"]), _count(trace["samples"]), _loss(trace["loss"])),
         seconds=_number(row["seconds"], 0, 1.01 * passed + 1),  # clocks differ a little
         work=_number(row["work"], 0, MAX_WORK),
     )
@@ -100,7 +101,10 @@ def _score(scores: Mapping[str, Any], name: str, entry: Entry) -> Score:
     score = scores[name]
     if _count(score["samples"]) != entry.test:
         raise ValueError(f"the score {name} does not fit its test set")
-    return Score(_count(score["correct"], entry.test), _number(score["loss"], -MAX_LOSS, MAX_LOSS), entry.test)
+    correct, loss = _count(score["correct"], entry.test), _loss(score["loss"])
+    values = {key: None if value is None else _loss(value) for key, value in _named(score["values"]).items()}
+    sums = {key: [_loss(number) for number in _numbers(row)] for key, row in _named(score["sums"]).items()}
+    return Score(correct, loss, entry.test, values, sums)
 
 
 def _blob(place: Any, blobs: list[bytes]) -> bytes | None:
@@ -117,6 +121,22 @@ def _number(value: Any, least: float, most: float) -> float:
     if type(value) not in (int, float) or not least <= value <= most:
         raise ValueError(f"{_shown(value)} is not a number from {least:g} to {most:g}")
     return float(value)
+
+
+def _loss(value: Any) -> float:
+    return _number(value, -MAX_LOSS, MAX_LOSS)
+
+
+def _named(values: Any) -> dict[str, Any]:
+    if not isinstance(values, dict) or len(values) > MAX_MEASURES or any(len(name) > MAX_NAME for name in values):
+        raise ValueError("measures are not named values")
+    return values
+
+
+def _numbers(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > MAX_SUMS:
+        raise ValueError("the sums of a measure are not a list of numbers")
+    return value
 
 
 def _list(value: Any, length: int) -> list[Any]:
