@@ -14,6 +14,8 @@ MAX_COUNT = 2**40  # steps and samples of a training
 MAX_WORK = 1e24  # multiply-adds of a task
 MAX_LOSS = 1e60  # far beyond the losses of float32 models; sums and products of such numbers stay finite
 MAX_MEASURES, MAX_NAME, MAX_SUMS = 64, 64, 2**20  # further measures of a score: how many, their names, their sums
+ROW = ("index", "reply", "state", "scores", "trace", "failure", "seconds", "work")  # parts of a result that are read
+TRACE, SCORE = ("steps", "samples", "loss"), ("correct", "loss", "samples", "values", "sums")
 DIGEST_LENGTH = 32  # hexadecimal digits of a state's digest
 
 
@@ -47,16 +49,20 @@ def read_results(data: bytes, tasks: Sequence[Task], entry: Entry, passed: float
     Raises
     ------
     ValueError
-        If a part of the answer is missing, of another type, out of range or impossible. Other errors are possible
-        too: the caller reads through `fedtailor.messages.admission`.
+        If a part of the answer is missing, of another type, out of range or impossible.
     """
     header, blobs = decode(data, MAX_HEADER)
     if header.get("kind") == "refusal":
         return failed_results(tasks, f"its node refused: {one_line(header.get('reason'))}")
     if header.get("digest") != entry.digest:
         return failed_results(tasks, "its data changed since the run began")
-    rows = {row["index"]: row for row in _list(header.get("results"), len(tasks))}
-    return [_result(rows[task.index], blobs, task, entry, passed) for task in tasks]
+    rows = header.get("results")
+    if not isinstance(rows, list) or len(rows) != len(tasks):
+        raise ValueError(f"there is not one result for each of {len(tasks)} tasks")
+    given = {_count(_fields(row, ROW)["index"]): row for row in rows}
+    if given.keys() != {task.index for task in tasks}:
+        raise ValueError("a result is not that of a task")
+    return [_result(given[task.index], blobs, task, entry, passed) for task in tasks]
 
 
 def failed_results(tasks: Iterable[Task], reason: str) -> list[Result]:
@@ -82,25 +88,23 @@ def _result(row: Mapping[str, Any], blobs: list[bytes], task: Task, entry: Entry
     if state is not None and not (len(state) == DIGEST_LENGTH and {*state} <= {*b"0123456789abcdef"}):
         raise ValueError("its state has no digest")
     wanted = {"fit": task.measure, "ask": (), "final": ("final",), "preview": ("received",), "score": (str(client),)}
-    trace = row["trace"]
+    trace, scores = _fields(row["trace"], TRACE), _fields(row["scores"], wanted[task.kind])
     return Result(
         task.index,
         client,
         reply,
         state,
-        scores={name: _score(row["scores"], name, entry) for name in wanted[task.kind]},
+        scores={name: _score(scores[name], entry) for name in wanted[task.kind]},
         trace=Trace(_count(trace["steps"]), _count(trace["samples"]), _loss(trace["loss"])),
         seconds=_number(row["seconds"], 0, 1.01 * passed + 1),  # clocks differ a little
         work=_number(row["work"], 0, MAX_WORK),
     )
 
 
-def _score(scores: Mapping[str, Any], name: str, entry: Entry) -> Score:
-    if name not in scores:
-        raise ValueError(f"the score {name} is missing")
-    score = scores[name]
+def _score(sent: Any, entry: Entry) -> Score:
+    score = _fields(sent, SCORE)
     if _count(score["samples"]) != entry.test:
-        raise ValueError(f"the score {name} does not fit its test set")
+        raise ValueError("a score does not fit its test set")
     correct, loss = _count(score["correct"], entry.test), _loss(score["loss"])
     values = {key: None if value is None else _loss(value) for key, value in _named(score["values"]).items()}
     sums = {key: [_loss(number) for number in _numbers(row)] for key, row in _named(score["sums"]).items()}
@@ -139,9 +143,12 @@ def _numbers(value: Any) -> list[Any]:
     return value
 
 
-def _list(value: Any, length: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) != length:
-        raise ValueError(f"not one result for each of {length} tasks")
+def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"a {type(value).__name__} stands where named values belong")
+    for name in names:
+        if name not in value:
+            raise ValueError(f"{name} is missing")
     return value
 
 
