@@ -38,6 +38,9 @@ def compare(
     name: Name = None,
     rounds: Rounds = None,
     metric: Annotated[Metric | None, typer.Option(help="The first measure of the table.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="A", help="The method that the others are compared with; default: the first.")
+    ] = None,
     pooled: Annotated[bool, typer.Option("--pooled", help="Average over samples, not over clients.")] = False,
     data_dir: DataDir = None,
     workers: Workers = None,
@@ -57,6 +60,7 @@ def compare(
             "compare.methods": split_list(methods),
             "compare.seeds": whole_numbers("--seeds", split_list(seeds)),
             "compare.metric": metric,
+            "compare.baseline": baseline,
             "compare.pooled": pooled or None,
             **shared_options(name, data_dir, workers, engine),
         },

@@ -76,7 +76,8 @@ def show(
     federation = Resources().federation(settings)
     with writing(out):
         partition.draw(federation, out)
-    summary, rows = statistics.summary(federation), statistics.table(federation)
+    summary = {**statistics.summary(federation), **statistics.duplicates(federation)}
+    rows = statistics.table(federation)
     if as_json:
         console.show_json({**summary, "table": rows, "picture": str(out)})
     else:

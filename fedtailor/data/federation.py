@@ -12,7 +12,7 @@ from fedtailor.seeding import numpy_stream
 
 from . import splits
 from .partitions import OneLabel, Pool
-from .samples import Samples
+from .samples import Column, Samples
 from .settings import DataSettings, Fractions
 from .shares import Shares
 from .sources import load
@@ -75,13 +75,18 @@ class Federation:
     def outline(self) -> dict[str, Any]:
         """The small metadata, ready for JSON."""
         samples = self.samples
-        return {
+        outline: dict[str, Any] = {
             "classes": list(samples.classes),
             "group_names": list(samples.group_names),
             "mean": list(samples.mean),
             "std": list(samples.std),
             "vocabulary": samples.vocabulary,
         }
+        if samples.columns:
+            outline["columns"] = [[column.name, list(column.categories)] for column in samples.columns]
+        if self.labels:
+            outline["names"] = list(self.labels)
+        return outline
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], outline: Mapping[str, Any]) -> "Federation":
@@ -96,11 +101,12 @@ class Federation:
             mean=tuple(outline["mean"]),
             std=tuple(outline["std"]),
             vocabulary=int(outline["vocabulary"]),
+            columns=tuple(Column(name, tuple(values)) for name, values in outline.get("columns", ())),
         )
         train, val, test = (
             Shares(arrays[f"{name}_indices"], arrays[f"{name}_offsets"]) for name in ("train", "val", "test")
         )
-        return cls(samples, train, val, test)
+        return cls(samples, train, val, test, tuple(outline.get("names", ())))
 
 
 def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) -> Federation:
@@ -121,7 +127,7 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     shares = _partition(samples, rows, settings, seed)
     train, val, test = _split(samples, shares, settings, seed)
     if needs_validation and not len(val.indices):
-        train, val = _carve_validation(samples, train, VALIDATION, seed)
+        train, val = _carve_validation(samples, train, VALIDATION, settings, seed)
     return Federation(samples, train, val, test)
 
 
@@ -139,10 +145,10 @@ def one_client(
     if not len(test.indices):
         stream = numpy_stream(seed, "partition", "split")
         share = 0.0 if len(val.indices) else fractions.val
-        train, split_off, test = splits.by_fractions(train, samples.strata, share, fractions.test, stream)
+        train, split_off, test = splits.by_fractions(samples, train, share, fractions.test, fractions.by, stream)
         val = val if len(val.indices) else split_off
     if needs_validation and not len(val.indices):
-        train, val = _carve_validation(samples, train, settings.val or VALIDATION, seed)
+        train, val = _carve_validation(samples, train, settings.val or VALIDATION, settings, seed)
     return Federation(samples, train, val, test)
 
 
@@ -174,14 +180,17 @@ def _split(samples: Samples, shares: Shares, settings: DataSettings, seed: int) 
         take = np.full(len(shares), settings.partition.test)
         train, test = splits.carve(shares, strata, take, stream)
         share = settings.val if settings.split == "official" else settings.split.val
-        return *_carve_validation(samples, train, share, seed), test
+        return *_carve_validation(samples, train, share, settings, seed), test
     if settings.split == "official":
         test_rows = np.flatnonzero(samples.official_test)
         test = splits.official_tests(shares, test_rows, strata, stream)
-        return *_carve_validation(samples, shares, settings.val, seed), test
-    return splits.by_fractions(shares, strata, settings.split.val, settings.split.test, stream)
+        return *_carve_validation(samples, shares, settings.val, settings, seed), test
+    fractions = settings.split
+    return splits.by_fractions(samples, shares, fractions.val, fractions.test, fractions.by, stream)
 
 
-def _carve_validation(samples: Samples, train: Shares, share: float, seed: int) -> tuple[Shares, Shares]:
-    take = splits.share_of(train.sizes, share, leave=1)
-    return splits.carve(train, samples.strata, take, numpy_stream(seed, "partition", "validation"))
+def _carve_validation(
+    samples: Samples, train: Shares, share: float, settings: DataSettings, seed: int
+) -> tuple[Shares, Shares]:
+    by = None if settings.split == "official" else settings.split.by
+    return splits.split_off(samples, train, share, train, by, numpy_stream(seed, "partition", "validation"))

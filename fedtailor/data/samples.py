@@ -7,6 +7,14 @@ import numpy as np
 CHUNK = 4096  # samples per step when computing statistics; bounds the memory
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: numbers or, with ``categories``, the index of a sample's category among them."""
+
+    name: str
+    categories: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Inputs, labels and what is known about them; never changed after loading.
@@ -14,6 +22,9 @@ class Samples:
     ``x`` is uint8 ``(N, H, W, C)`` for images, float32 ``(N, features...)`` used as is, or int32
     ``(N, tokens)`` token ids with 0 as padding. ``y`` is int64 ``(N,)`` class labels, or float32
     ``(N, ...)`` targets when ``classes`` is empty (regression).
+
+    A table with named columns is float32 ``(N, columns)``. In it NaN is a missing value, and a column with
+    categories holds whole numbers; the categories are the same for all clients.
     """
 
     x: np.ndarray
@@ -25,12 +36,17 @@ class Samples:
     mean: tuple[float, ...] = ()  # per channel, of image values scaled to 0..1
     std: tuple[float, ...] = ()
     vocabulary: int = 0  # number of token ids for text, else 0
+    columns: tuple[Column, ...] = ()  # the columns of x, if it is a table whose columns have names
+    units: np.ndarray | None = None  # int64 (N,): the patient, say, whose samples stay on one side of a split
+    times: np.ndarray | None = None  # (N, 2): the first and the last moment that a sample covers
 
     def __post_init__(self) -> None:
         rows = len(self.x)
-        columns = [self.y, self.official_test] + ([] if self.groups is None else [self.groups])
-        if any(len(column) != rows for column in columns):
-            raise ValueError(f"samples need one label, test flag and group each, for all {rows} inputs")
+        columns = (self.y, self.official_test, self.groups, self.units, self.times)
+        if any(column is not None and len(column) != rows for column in columns):
+            raise ValueError(f"samples need one label, test flag, group, unit and time each, for all {rows} inputs")
+        if self.columns and self.x.shape[1:] != (len(self.columns),):
+            raise ValueError(f"a table of {len(self.columns)} columns cannot have inputs of shape {self.x.shape[1:]}")
 
     def __len__(self) -> int:
         return len(self.x)
@@ -50,13 +66,18 @@ class Samples:
 
     def take(self, rows: np.ndarray) -> "Samples":
         """Only these rows, as a copy."""
-        groups = None if self.groups is None else self.groups[rows]
+
+        def chosen(column: np.ndarray | None) -> np.ndarray | None:
+            return None if column is None else column[rows]
+
         return replace(
             self,
             x=self.x[rows],
             y=self.y[rows],
             official_test=self.official_test[rows],
-            groups=groups,
+            groups=chosen(self.groups),
+            units=chosen(self.units),
+            times=chosen(self.times),
         )
 
 

@@ -24,6 +24,11 @@ class Fractions(Settings):
     train: float = Field(0.75, gt=0, le=1, description="Share of a client's samples to train on.")
     val: float = Field(0.0, ge=0, lt=1, description="Share of a client's samples for validation.")
     test: float = Field(0.25, ge=0, lt=1, description="Share of a client's samples to be tested on.")
+    by: Literal["random", "group", "time"] | None = Field(
+        None,
+        description="'random'; 'group': all samples of a patient, say, on one side; 'time': the last samples are for "
+        "testing; default: what the data declare.",
+    )
 
     @model_validator(mode="after")
     def _sum_to_one(self) -> "Fractions":
@@ -56,6 +61,14 @@ class Synthetic(Settings):
         return image
 
 
+class Shakespeare(Settings):
+    """Windows of the roles' text, for source "shakespeare"."""
+
+    window: int = Field(80, ge=1, le=10_000, description="Characters of an input; the next one is its label.")
+    stride: int = Field(20, ge=1, description="Characters between the beginnings of two windows of a role.")
+    min_characters: int = Field(2000, ge=1, description="Roles that speak less are left out.")
+
+
 class DataSettings(Settings):
     source: str = Field("digits", description="A known data set, 'synthetic', or 'folder'.")
     dir: Path | None = Field(
@@ -78,6 +91,7 @@ class DataSettings(Settings):
     )
     seed: int | None = Field(None, ge=0, description="Seed of the partition; default the experiment's.")
     synthetic: Synthetic = Field(Synthetic(), description="For source 'synthetic'.")
+    shakespeare: Shakespeare = Field(Shakespeare(), description="For source 'shakespeare'.")
     folder: Path | None = Field(None, description="For source 'folder': the folder with your data.")
 
     @field_validator("source")

@@ -4,15 +4,15 @@
 reads them; ``load`` also serves the sources "synthetic" and "folder".
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .files import File, SourceFiles
-from .formats import cifar, idx, news, omniglot, photos, usps
+from .formats import cifar, heart, idx, news, omniglot, photos, plays, usps
 from .samples import Samples, with_statistics
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class Source:
     folders: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     note: str = ""
+    divided: bool = False  # its groups are its clients, such as hospitals: by default nobody deals them out anew
+    options: str = ""  # the table of the settings with arguments of ``read``
+    preprocess: Mapping[str, Any] = field(default_factory=dict)  # [data.preprocess] if the settings have none
 
 
 def load(settings: "DataSettings", seed: int) -> Samples:
@@ -51,13 +54,14 @@ def load(settings: "DataSettings", seed: int) -> Samples:
         from .folder import folder
 
         return folder(settings.folder)
-    return read(settings.source, settings.directory)
+    options = SOURCES[settings.source].options
+    return read(settings.source, settings.directory, **(getattr(settings, options).model_dump() if options else {}))
 
 
-def read(name: str, directory: Path) -> Samples:
+def read(name: str, directory: Path, **options: Any) -> Samples:
     """All samples of a known source whose files lie in a directory (or below it)."""
     source = SOURCES[name]
-    return source.read(*(_files_of(SOURCES[part], directory) for part in (name, *source.parts)))
+    return source.read(*(_files_of(SOURCES[part], directory) for part in (name, *source.parts)), **options)
 
 
 def _files_of(source: Source, directory: Path) -> SourceFiles:
@@ -118,6 +122,7 @@ _OMNIGLOT = (
     "https://github.com/brendenlake/omniglot/raw/master/python/",
 )
 _AG_NEWS = ("https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/",)
+_SHAKESPEARE = ("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",)
 _TINY = ("http://cs231n.stanford.edu/", "https://cs231n.stanford.edu/")
 _BSDS = (
     "https://www2.eecs.berkeley.edu/Research/Projects/CS/vision/grouping/BSR/",
@@ -367,6 +372,37 @@ _ALL = (
         ),
         folders=("ag_news", "ag_news_csv"),
         note="the compact train file is a subset of 22,262 of 120,000 texts",
+    ),
+    Source(
+        name="heart-disease",
+        title="Heart disease: the patients of four hospitals",
+        licence="CC BY 4.0",
+        homepage="https://doi.org/10.24432/C52P4X",
+        citation="Janosi, Steinbrunn, Pfisterer and Detrano, Heart Disease, UCI Machine Learning Repository, 1988",
+        read=heart.heart_disease,
+        note="comes with FedTailor; every hospital is a client; many values are missing",
+        divided=True,
+        preprocess={"standardise": True, "impute": "mean", "indicator": True},
+    ),
+    Source(
+        name="shakespeare",
+        title="Shakespeare's plays: the next character that a role speaks",
+        licence="public domain",
+        homepage="https://github.com/karpathy/char-rnn",
+        citation="Karpathy, The Unreasonable Effectiveness of Recurrent Neural Networks, 2015; "
+        "McMahan, Moore, Ramage, Hampson and Aguera y Arcas, Communication-Efficient Learning of Deep Networks, 2017",
+        read=plays.shakespeare,
+        canonical=(
+            _at(
+                _SHAKESPEARE,
+                "input.txt",
+                size=1115394,
+                sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+            ),
+        ),
+        note="every speaking role is a client; roles of the same name in several plays are one",
+        divided=True,
+        options="shakespeare",
     ),
     Source(
         name="tiny-imagenet",

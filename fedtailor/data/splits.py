@@ -1,11 +1,16 @@
 """Splits: which of a client's samples are for training, validation and testing."""
 
+from typing import Literal
+
 import numpy as np
 
 from fedtailor.errors import UserError
 
 from .partitions import Stream
+from .samples import Samples
 from .shares import Shares
+
+By = Literal["random", "group", "time"] | None
 
 
 def carve(shares: Shares, strata: np.ndarray, take: np.ndarray, stream: Stream) -> tuple[Shares, Shares]:
@@ -35,16 +40,71 @@ def share_of(sizes: np.ndarray, fraction: float, leave: int) -> np.ndarray:
 
 
 def by_fractions(
-    shares: Shares, strata: np.ndarray, val: float, test: float, stream: Stream
+    samples: Samples, shares: Shares, val: float, test: float, by: By, stream: Stream
 ) -> tuple[Shares, Shares, Shares]:
-    """(train, val, test) of every client; a client with a single sample trains on it."""
-    sizes = shares.sizes
-    for_test = share_of(sizes, test, leave=1)
-    rest, tested = carve(shares, strata, for_test, stream)
-    # The fraction is of the whole share, which is not what is left now.
-    for_val = np.minimum(share_of(sizes, val, leave=1), np.maximum(0, rest.sizes - 1))
-    train, validated = carve(rest, strata, for_val, stream)
+    """(train, val, test) of every client; a client with a single sample, or group of samples, trains on it."""
+    rest, tested = split_off(samples, shares, test, shares, by, stream)
+    train, validated = split_off(samples, rest, val, shares, by, stream)
     return train, validated, tested
+
+
+def split_off(
+    samples: Samples, shares: Shares, fraction: float, whole: Shares, by: By, stream: Stream
+) -> tuple[Shares, Shares]:
+    """Return what is left of every client's share, and what was taken: ``fraction`` of its ``whole`` share.
+
+    At random, in proportion to the strata; by group, the same with whole groups, of which the fraction counts; by time,
+    the last samples, and a sample that covers moments on both sides of the border is on neither.
+    """
+    kind = by or ("time" if samples.times is not None else "random" if samples.units is None else "group")
+    if kind == "random":
+        return carve(shares, samples.strata, _take(shares, fraction, whole), stream)
+    if fraction == 0:
+        return shares, Shares.empty(len(shares))
+    if kind == "group":
+        if samples.units is None:
+            raise UserError("data.split.by = 'group' needs data that name each sample's group: see docs/data.md")
+        first, place = _firsts(shares, samples.units)
+        take = _take(first, fraction, _firsts(whole, samples.units)[0])
+        chosen = np.isin(first.indices, carve(first, samples.strata, take, stream)[1].indices)[place]
+        return shares.keep(~chosen), shares.keep(chosen)
+    if samples.times is None:
+        raise UserError("data.split.by = 'time' needs data that name each sample's time: see docs/data.md")
+    return _latest(shares, samples.times, _take(shares, fraction, whole))
+
+
+def _take(shares: Shares, fraction: float, whole: Shares) -> np.ndarray:
+    """The number of entries to take out of every share: a fraction of the whole one, but at least one is left."""
+    take: np.ndarray = np.minimum(share_of(whole.sizes, fraction, leave=1), np.maximum(0, shares.sizes - 1))
+    return take
+
+
+def _firsts(shares: Shares, units: np.ndarray) -> tuple[Shares, np.ndarray]:
+    """The first sample of every client's every group, and the place among them of each entry of the shares."""
+    pairs = np.stack([shares.owners, units[shares.indices]], 1)
+    _, first, place = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    counts = np.bincount(shares.owners[first], minlength=len(shares))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Shares(shares.indices[first], offsets), place.reshape(-1)
+
+
+def _latest(shares: Shares, times: np.ndarray, take: np.ndarray) -> tuple[Shares, Shares]:
+    """Take the last samples of every client; what begins before the border and ends after it is left out."""
+    before, after = np.zeros(len(shares.indices), bool), np.zeros(len(shares.indices), bool)
+    for client in np.flatnonzero(shares.sizes):
+        mine = slice(shares.offsets[client], shares.offsets[client + 1])
+        begin, end = times[shares.indices[mine]].T
+        if not take[client]:
+            before[mine] = True
+            continue
+        border = np.sort(begin)[-take[client]]
+        before[mine], after[mine] = end < border, begin >= border
+        if not before[mine].any():
+            raise UserError(
+                f"client {client} has no sample that ends before its test samples begin: give it more samples, or "
+                f"lower data.split.test"
+            )
+    return shares.keep(before), shares.keep(after)
 
 
 def official_tests(train: Shares, test_rows: np.ndarray, strata: np.ndarray, stream: Stream) -> Shares:

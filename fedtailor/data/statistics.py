@@ -1,5 +1,7 @@
 """A federation in numbers: a row per client, a summary, and the label counts."""
 
+from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,28 @@ def summary(federation: Federation) -> dict[str, Any]:
         "skew": float(np.abs(own - everyone).sum(1).mean() / 2),
         "clients_without_test": int(np.count_nonzero(federation.test.sizes == 0)),
     }
+
+
+def duplicates(federation: Federation) -> dict[str, int]:
+    """How many test samples have the input of a training sample: of any client, and of their own client.
+
+    A model may know the answer to such a sample by heart. Validation samples count as training samples, because they
+    choose the model.
+    """
+    seen: dict[bytes, set[int]] = {}
+    for shares in (federation.train, federation.val):
+        for key, client in zip(_keys(federation, shares), shares.owners.tolist(), strict=True):
+            seen.setdefault(key, set()).add(client)
+    owners = [seen.get(key, set()) for key in _keys(federation, federation.test)]
+    own = sum(client in known for client, known in zip(federation.test.owners.tolist(), owners, strict=True))
+    return {"duplicates": sum(bool(known) for known in owners), "own_duplicates": own}
+
+
+def _keys(federation: Federation, shares: Shares) -> Iterator[bytes]:
+    """A digest of the input of every sample in the shares."""
+    x = federation.samples.x
+    for row in shares.indices.tolist():
+        yield blake2b(np.ascontiguousarray(x[row]).tobytes(), digest_size=16).digest()
 
 
 def label_counts(federation: Federation) -> np.ndarray:

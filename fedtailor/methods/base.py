@@ -120,6 +120,10 @@ class Method(BaseModel):
             return "training.steps does not count: the method counts in epochs, training.epochs on average"
         return None
 
+    def coincides(self, other: "Method", training: TrainingSettings) -> str | None:
+        """A sentence if clients deploy the same models as with another method, by construction; otherwise None."""
+        return None
+
     def passes(self, epochs: int) -> float:
         """The number of forward and backward passes over a client's data per round; a forward pass alone counts 1/3."""
         return float(epochs)

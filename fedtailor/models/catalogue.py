@@ -14,7 +14,7 @@ from torch import nn
 
 from fedtailor.errors import UserError, unknown
 from fedtailor.models.inputs import Inputs
-from fedtailor.models.layers import PADDING, Layers, MeanEmbedding, ResidualBlock, batch_norm, group_norm
+from fedtailor.models.layers import PADDING, LastState, Layers, MeanEmbedding, ResidualBlock, batch_norm, group_norm
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ def auto_name(inputs: Inputs) -> str:
     """The network that `auto` stands for."""
     if inputs.kind == "image":
         return "cnn" if inputs.side >= CATALOGUE["cnn"].smallest else "digits-cnn"
-    return "fasttext" if inputs.kind == "text" else "mlp"
+    if inputs.kind == "text":
+        return "gru" if inputs.predicts_tokens else "fasttext"
+    return "mlp"
 
 
 def cnn(inputs: Inputs, hidden: int = 512) -> nn.Sequential:
@@ -108,6 +110,13 @@ def fasttext(inputs: Inputs, dimensions: int = 32) -> nn.Sequential:
     return layers.linear(inputs.outputs, given=dimensions).sequential()
 
 
+def gru(inputs: Inputs, dimensions: int = 8, hidden: int = 64, layers: int = 1) -> nn.Sequential:
+    """Embedding, GRU, and a linear layer on its last state."""
+    made = Layers(inputs)
+    made.add("recurrent", LastState(inputs.vocabulary, dimensions, hidden, layers))
+    return made.linear(inputs.outputs, given=hidden).sequential()
+
+
 def mlp(inputs: Inputs, hidden: int | Sequence[int] = 128) -> nn.Sequential:
     """Hidden layers of the given widths (a number means one layer)."""
     layers = Layers(inputs).flatten()
@@ -143,6 +152,7 @@ DIGITS = Inputs((1, 8, 8), 10)
 MNIST = Inputs((1, 28, 28), 10)
 CIFAR10 = Inputs((3, 32, 32), 10)
 AG_NEWS = Inputs((128,), 4, vocabulary=20_000)
+SHAKESPEARE = Inputs((80,), 65, vocabulary=66)
 
 
 def _size(name: str, text: str, channels: tuple[int, ...], hidden: int) -> Entry:
@@ -192,6 +202,13 @@ _ENTRIES = (
         "FedAH's network for text: mean of the embeddings (32), linear",
         fasttext,
         AG_NEWS,
+        kinds=("text",),
+    ),
+    Entry(
+        "gru",
+        "recurrent network for text: embedding (8), GRU (64), linear on its last state",
+        gru,
+        SHAKESPEARE,
         kinds=("text",),
     ),
     Entry(

@@ -10,12 +10,12 @@ from torch.nn.modules.module import register_module_forward_hook
 from fedtailor.models.catalogue import CATALOGUE
 from fedtailor.models.evaluating import evaluating
 from fedtailor.models.inputs import Inputs
-from fedtailor.models.layers import MeanEmbedding
+from fedtailor.models.layers import LastState, MeanEmbedding
 from fedtailor.models.network import NORMALISATION, Network, build
 from fedtailor.models.settings import ModelSettings
 
 TRAINING = 3  # forward passes that a forward and a backward pass cost together
-COUNTED = (*NORMALISATION, nn.Linear, _ConvNd, MeanEmbedding)
+COUNTED = (*NORMALISATION, nn.Linear, _ConvNd, MeanEmbedding, LastState)
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ def cards() -> list[Card]:
 
 
 def count_flops(network: Network, inputs: Inputs) -> int:
-    """Multiply-adds of one sample's forward pass through convolutions, linear layers and normalisation.
+    """Multiply-adds of one sample's forward pass through convolutions, linear, recurrent and normalisation layers.
 
     Biases, activations and pools are not counted. A normalisation is one multiply-add per element, an
-    embedding of a text one addition per token and dimension.
+    embedding of a text one addition per token and dimension; in a recurrent layer, looking up an embedding is none.
     """
     with evaluating(network.module), WorkCounter() as work:
         network(inputs.example(samples=1))
@@ -82,5 +82,7 @@ def _multiply_adds(layer: nn.Module, given: Tensor, output: Tensor) -> int:
             return output.numel() * layer.weight[0].numel()  # per output: input channels of its group x kernel
         case MeanEmbedding():
             return given.numel() * layer.embedding_dim
+        case LastState():
+            return given.numel() * layer.work
         case _:
             return output.numel()

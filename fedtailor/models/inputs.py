@@ -28,6 +28,11 @@ class Inputs:
         return "image" if len(self.shape) == 3 else "flat"
 
     @property
+    def predicts_tokens(self) -> bool:
+        """Whether the classes are the tokens themselves, without padding: next-token prediction."""
+        return self.vocabulary > 1 and self.outputs == self.vocabulary - 1
+
+    @property
     def side(self) -> int:
         """The shorter side of an image in pixels."""
         return min(self.shape[1:])

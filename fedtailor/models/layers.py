@@ -79,6 +79,27 @@ class MeanEmbedding(nn.Embedding):
         return total.div(present.sum(-2).clamp(min=1))
 
 
+class LastState(nn.GRU):
+    """The state of a GRU after the last token of a text (Cho et al., 2014); padding stands at the end.
+
+    The embedding is a layer of its own inside, because it alone sees which tokens are padding.
+    """
+
+    def __init__(self, vocabulary: int, dimensions: int, hidden: int, layers: int = 1) -> None:
+        super().__init__(dimensions, hidden, num_layers=layers, batch_first=True)
+        self.embedding = nn.Embedding(vocabulary, dimensions, padding_idx=PADDING)
+
+    def forward(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
+        states, _ = super().forward(self.embedding(tokens))  # (batch, tokens, hidden)
+        last = tokens.ne(PADDING).sum(-1).clamp(min=1) - 1
+        return states[torch.arange(len(tokens), device=tokens.device), last]  # type: ignore[no-any-return]
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds per token."""
+        return sum(value.numel() for name, value in self.named_parameters() if name.startswith("weight"))
+
+
 class ResidualBlock(nn.Module):
     """Two 3x3 convolutions with a skip connection (He et al., 2016)."""
 

@@ -1,6 +1,8 @@
 """Compare methods: the same experiment with every method and every seed."""
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,41 @@ from fedtailor.runs.assembly import job_of
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.reading import MODELS, Run
 from fedtailor.runs.resources import Resources
-from fedtailor.runs.results import ComparisonRow, ComparisonSummary, MeanClock, RunSummary, Spread, mean, spread
+from fedtailor.runs.results import ComparisonRow, ComparisonSummary, MeanClock, Note, RunSummary, Spread, mean, spread
 from fedtailor.runs.running import resume, run
 from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict
+from fedtailor.runs.statistics import difference, wins
 from fedtailor.runs.store import DATABASE
 
 PLAN = "comparison.toml"
 LONGEST = 100  # characters of a label, which names a folder
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """A finished run of a comparison, with each client's score of the headline model."""
+
+    seed: int
+    summary: RunSummary
+    scores: tuple[tuple[Any, ...], ...]
+
+    @property
+    def values(self) -> dict[int, float]:
+        """The accuracy of every client that has test samples."""
+        return {client: correct / samples for client, correct, _, samples in self.scores if samples}
+
+    @classmethod
+    def read(cls, folder: Path, model: str) -> "list[_Finished]":
+        """The run in a folder, if it is finished and not damaged."""
+        try:
+            with Run(folder) as run:
+                if not run.finished:
+                    return []
+                scores = [(row["client"], row["correct"], row["loss"], row["samples"]) for row in run.scores(model)]
+                summary = run.summary()
+                return [cls(summary.seed, summary, tuple(scores))]
+        except UserError:
+            return []
 
 
 class Comparison:
@@ -41,7 +71,7 @@ class Comparison:
     --------
     >>> comparison = fedtailor.Comparison("runs/first-comparison")
     >>> [(row.method, row.seeds) for row in comparison.table()]
-    [('fedavg', 2), ('fedper', 2)]
+    [('fedper', 2), ('fedavg', 2)]
     """
 
     def __init__(self, folder: str | Path):
@@ -67,8 +97,11 @@ class Comparison:
         return [folder.name for folders in self.runs().values() for folder in folders if _finished(folder)]
 
     def table(self) -> list[ComparisonRow]:
-        """A row per method: mean and deviation, over the finished seeds, of accuracies, bytes and time."""
-        return [self._row(label, folders) for label, folders in self.runs().items()]
+        """A row per method, sorted by the headline: over the finished seeds, accuracies, bytes and time.
+
+        Every row is compared with the baseline: the method that ``compare.baseline`` names, or the first.
+        """
+        return self._rows(self._finished_runs())
 
     def summary(self) -> ComparisonSummary:
         """The comparison in one table.
@@ -79,30 +112,52 @@ class Comparison:
             Its ``as_dict()`` is the JSON document that ``fedtailor compare --json`` prints.
         """
         compare = self.experiment.compare
+        finished = self._finished_runs()
         return ComparisonSummary(
             name=self.experiment.name,
             folder=str(self.folder),
             metric=compare.metric,
             average="per sample" if compare.pooled else "per client",
             seeds=tuple(compare.seeds),
-            table=tuple(self.table()),
+            table=tuple(self._rows(finished)),
+            baseline=self._baseline,
+            notes=(*self._warnings(finished), *self._equal_rows(finished)),
         )
 
-    def _row(self, label: str, folders: Iterable[Path]) -> ComparisonRow:
-        summaries = [summary for folder in folders for summary in _finished(folder)]
+    @property
+    def _baseline(self) -> str:
+        return self.experiment.compare.baseline or next(iter(_plan(self.experiment)))
+
+    def _finished_runs(self) -> dict[str, list[_Finished]]:
+        model = self.experiment.compare.metric
+        return {
+            label: [one for folder in folders for one in _Finished.read(folder, model)]
+            for label, folders in self.runs().items()
+        }
+
+    def _rows(self, finished: Mapping[str, list[_Finished]]) -> list[ComparisonRow]:
+        rows = [self._row(label, runs, finished[self._baseline]) for label, runs in finished.items()]
+        headline = self.experiment.compare.metric
+
+        def place(row: ComparisonRow) -> float:
+            value = row.accuracy[headline].mean
+            return math.inf if value is None or math.isnan(value) else -value
+
+        return sorted(rows, key=place)
+
+    def _row(self, label: str, runs: list[_Finished], base: list[_Finished]) -> ComparisonRow:
+        summaries = [run.summary for run in runs]
         statistic, headline = "pooled" if self.experiment.compare.pooled else "accuracy", self.experiment.compare.metric
 
         def over_seeds(model: str, measure: str) -> Spread:
             return spread(getattr(s.metrics[model], measure) for s in summaries if model in s.metrics)
 
-        clocks = [s.clock for s in summaries if s.clock is not None]
-        clock = MeanClock(
-            seconds=mean(clock.seconds for clock in clocks),
-            latency=mean(clock.latency for clock in clocks),
-            idle=mean(clock.idle for clock in clocks),
-            late=mean(clock.late for clock in clocks),
-            dropped=mean(clock.dropped for clock in clocks),
-        )
+        def by_seed(those: list[_Finished]) -> dict[int, float | None]:
+            found = {one.seed: one.summary.metrics.get(headline) for one in those}
+            values = {seed: getattr(one, statistic) for seed, one in found.items() if one is not None}
+            return {seed: None if value is None else 100 * value for seed, value in values.items()}
+
+        others = label != self._baseline
         return ComparisonRow(
             method=label,
             seeds=len(summaries),
@@ -112,8 +167,34 @@ class Comparison:
             deviation=over_seeds(headline, "deviation"),
             megabytes=mean((s.bytes_up + s.bytes_down) / 1e6 for s in summaries),
             seconds=mean(s.seconds for s in summaries),
-            clock=None if self.experiment.devices is None else clock,
+            clock=None if self.experiment.devices is None else _mean_clock(summaries),
+            difference=difference(by_seed(runs), by_seed(base)) if others else None,
+            wins=wins({one.seed: one.values for one in runs}, {one.seed: one.values for one in base})
+            if others
+            else None,
         )
+
+    def _warnings(self, finished: Mapping[str, list[_Finished]]) -> list[Note]:
+        """What the methods warned about, once for all seeds and rows that it concerns."""
+        rows: dict[str, dict[str, None]] = {}
+        for label, one in ((label, one) for label, those in finished.items() for one in those):
+            for sentence in one.summary.warnings:
+                rows.setdefault(sentence, {})[label] = None
+        return [Note(tuple(labels), sentence) for sentence, labels in rows.items()]
+
+    def _equal_rows(self, finished: Mapping[str, list[_Finished]]) -> list[Note]:
+        """A note for rows in which every client has the same score in every seed, with the methods' reason."""
+        groups: dict[Any, list[str]] = {}
+        for label, those in finished.items():
+            if any(one.scores for one in those):
+                groups.setdefault(tuple((one.seed, one.scores) for one in those), []).append(label)
+        plan, notes = _plan(self.experiment), []
+        for labels in (labels for labels in groups.values() if len(labels) > 1):
+            pairs = [(plan[one], plan[other]) for one in labels for other in labels if one != other]
+            reasons = [reason for one, other in pairs if (reason := one.coincides(other, self.experiment.training))]
+            same = f"{' and '.join(labels)} are equal: every client has the same score in every seed"
+            notes.append(Note(tuple(labels), "; ".join([same, *dict.fromkeys(reasons)])))
+        return notes
 
 
 def compare(
@@ -188,13 +269,23 @@ def default_folder(settings: Experiment, runs: Path = Path("runs")) -> Path:
     return runs / f"{settings.name}-comparison"
 
 
-def _finished(folder: Path) -> list[RunSummary]:
-    """The summary of a run, if it is finished and not damaged."""
+def _finished(folder: Path) -> bool:
     try:
         with Run(folder) as one:
-            return [one.summary()] if one.finished else []
-    except UserError:
-        return []
+            return one.finished
+    except UserError:  # it is damaged
+        return False
+
+
+def _mean_clock(summaries: list[RunSummary]) -> MeanClock:
+    clocks = [s.clock for s in summaries if s.clock is not None]
+    return MeanClock(
+        seconds=mean(clock.seconds for clock in clocks),
+        latency=mean(clock.latency for clock in clocks),
+        idle=mean(clock.idle for clock in clocks),
+        late=mean(clock.late for clock in clocks),
+        dropped=mean(clock.dropped for clock in clocks),
+    )
 
 
 def _check_kept(folder: Path, settings: Experiment) -> None:
@@ -235,6 +326,9 @@ def _plan(settings: Experiment) -> dict[str, Method]:
         if _run_name(label, 0) in {_run_name(other, 0) for other in plan}:
             raise UserError(f"compare.methods names {label!r} twice")
         plan[label] = method
+    baseline = settings.compare.baseline
+    if baseline is not None and baseline not in plan:
+        raise UserError(f"compare.baseline = {baseline!r} is not compared: it is one of {', '.join(plan)}")
     return plan
 
 

@@ -39,12 +39,13 @@ def run_episodes(
         pretrained = store.meta("episodes")  # None unless the run is a pre-training
         episodes: int = pretrained or 1
         if changed := differences(store.meta("environment")):
-            callbacks.warning(f"this run began with {changed}: its last digits may differ from here on")
+            _warn(store, callbacks, f"this run began with {changed}: its last digits may differ from here on")
         engine = resources.engine_for(settings)
         with _stop_at_boundary() as stop:
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
-            _warn(settings, loop, engine.remote, callbacks)
+            for sentence in _doubts(settings, loop, engine.remote):
+                _warn(store, callbacks, sentence)
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
             callbacks.begin(settings.name, settings.rounds * episodes, done)
             try:
@@ -71,17 +72,26 @@ def run_episodes(
     return Run(folder)
 
 
-def _warn(settings: Experiment, loop: RoundLoop, remote: bool, callbacks: Callback) -> None:
-    """Warn if settings make the method inert or break one of its assumptions."""
+def _doubts(settings: Experiment, loop: RoundLoop, remote: bool) -> Iterator[str]:
+    """A sentence for every setting that makes the method inert or breaks one of its assumptions."""
     method = settings.method
     timeless = method.uses_clock and settings.devices is None and not remote
-    for warning in (
+    for doubt in (
         method.inert(),
         method.misfit(settings.training, loop.server.network),
         "there is no table [devices]: all devices are taken to be equal" if timeless else None,
     ):
-        if warning:
-            callbacks.warning(f"{method.name}: {warning}")
+        if doubt:
+            yield f"{method.name or spec(method)}: {doubt}"
+
+
+def _warn(store: Store, callbacks: Callback, sentence: str) -> None:
+    """Show a warning, and store it with the run, so that every table and page can repeat it."""
+    callbacks.warning(sentence)
+    known = store.meta("warnings") or []
+    if sentence not in known:
+        with store.transaction():
+            store.set_meta("warnings", [*known, sentence])
 
 
 @contextmanager

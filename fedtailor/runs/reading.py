@@ -97,6 +97,11 @@ class Run:
         """The digest of the run's data: ``Federation.digest()``."""
         return str(self._store.meta("federation"))
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the run warned about: settings that make the method inert or break one of its assumptions."""
+        return tuple(self._store.meta("warnings") or ())
+
     def federation(self) -> Federation:
         """The clients' data, built again from the settings."""
         settings = self.experiment
@@ -203,6 +208,7 @@ class Run:
             seconds=sum(row["seconds"] for row in rounds),
             failed_tasks=len(self.events()),
             clock=self._clock_summary() if self._has_clock else None,
+            warnings=self.warnings,
         )
 
     def _clock_summary(self) -> ClockSummary:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedtailor.errors import UserError
 from fedtailor.runs.measures import Measures
+from fedtailor.runs.statistics import Difference, Wins
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class RunSummary:
         The number of times that a client was left out of a round.
     clock : ClockSummary or None
         Time on the clients' devices; None without devices.
+    warnings : tuple of str
+        What the run warned about: settings that make the method inert or break one of its assumptions.
     """
 
     name: str
@@ -52,6 +55,7 @@ class RunSummary:
     seconds: float
     failed_tasks: int
     clock: ClockSummary | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def received(self) -> Measures:
@@ -71,6 +75,7 @@ class RunSummary:
     def as_dict(self) -> dict[str, Any]:
         """The summary as one JSON document; without a clock it has no key ``clock``."""
         values = {**vars(self), "metrics": {model: found.as_dict() for model, found in self.metrics.items()}}
+        values["warnings"] = list(self.warnings)
         clock = values.pop("clock")
         return values if clock is None else {**values, "clock": asdict(clock)}
 
@@ -118,6 +123,10 @@ class ComparisonRow:
         What a run sends and receives, and its measured time, on average.
     clock : MeanClock or None
         Time on the clients' devices; None without devices.
+    difference : Difference or None
+        The headline of this row minus that of the baseline, paired by seed; None for the baseline.
+    wins : Wins or None
+        The clients that are better off than with the baseline; None for the baseline.
     """
 
     method: str
@@ -129,6 +138,8 @@ class ComparisonRow:
     megabytes: float | None
     seconds: float | None
     clock: MeanClock | None = None
+    difference: Difference | None = None
+    wins: Wins | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The row with one value per key, as in the JSON document and the CSV file."""
@@ -136,16 +147,39 @@ class ComparisonRow:
         extras = {"worst": self.worst, "worst_tenth": self.worst_tenth, "deviation": self.deviation}
         for name, spread in {**self.accuracy, **extras}.items():
             row |= {name: spread.mean, f"{name}_std": spread.std}
-        row |= {"megabytes": self.megabytes, "seconds": self.seconds}
+        row |= {"megabytes": self.megabytes, "seconds": self.seconds, **self._decided()}
         if self.clock is not None:
             clock = asdict(self.clock)
             row |= {"virtual_seconds": clock.pop("seconds"), **clock}
         return row
 
+    def _decided(self) -> dict[str, Any]:
+        """The difference to the baseline; every value is None for the baseline itself."""
+        found, wins = self.difference, self.wins
+        interval = None if found is None else found.interval
+        return {
+            "difference": None if found is None else found.mean,
+            "difference_low": None if interval is None else interval.low,
+            "difference_high": None if interval is None else interval.high,
+            "difference_unit": None if found is None else found.unit,
+            "decided": None if found is None else found.outcome,
+            "clients_won": None if wins is None else wins.won,
+            "clients_tied": None if wins is None else wins.tied,
+            "clients_lost": None if wins is None else wins.lost,
+        }
+
+
+@dataclass(frozen=True)
+class Note:
+    """A footnote of a table: a sentence about some of its rows."""
+
+    rows: tuple[str, ...]
+    sentence: str
+
 
 @dataclass(frozen=True)
 class ComparisonSummary:
-    """A comparison in one table."""
+    """A comparison in one table, sorted by the headline, best first."""
 
     name: str
     folder: str
@@ -153,6 +187,13 @@ class ComparisonSummary:
     average: str  # how accuracies are averaged: "per client" or "per sample"
     seeds: tuple[int, ...]
     table: tuple[ComparisonRow, ...]
+    baseline: str = ""  # the row that the others are compared with
+    notes: tuple["Note", ...] = ()  # what a reader of the table must know about some of its rows
+
+    @property
+    def comparisons(self) -> int:
+        """The number of rows that were compared with the baseline."""
+        return sum(row.difference is not None and bool(row.difference.values) for row in self.table)
 
     def row(self, method: str) -> ComparisonRow:
         """The row of a method, by its label."""
@@ -163,7 +204,13 @@ class ComparisonSummary:
 
     def as_dict(self) -> dict[str, Any]:
         """The comparison as one JSON document."""
-        return {**vars(self), "seeds": list(self.seeds), "table": [row.as_dict() for row in self.table]}
+        return {
+            **vars(self),
+            "seeds": list(self.seeds),
+            "comparisons": self.comparisons,
+            "notes": [{"rows": list(note.rows), "sentence": note.sentence} for note in self.notes],
+            "table": [row.as_dict() for row in self.table],
+        }
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -89,6 +89,9 @@ class CompareSettings(BaseModel):
         "final", description="the model whose accuracy the table shows first"
     )
     pooled: bool = Field(False, description="average accuracies over samples instead of clients")
+    baseline: str | None = Field(
+        None, description="the method, by its label, that the others are compared with; default: the first"
+    )
 
 
 class PretrainSettings(BaseModel):

@@ -50,7 +50,16 @@ def federation_page(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]
     grid = Grid(("client", "train", "val", "test", "classes", "largest classes"), tuple(lines), words=frozenset({5}))
     title = f"{summary['clients']} clients, {summary['samples']:,} samples, {summary['classes']} classes"
     more = [Text(f"... and {len(rows) - MANY} more clients (--json has all)")] if len(rows) > MANY else []
-    return Group(Text(f"{title}, label skew {summary['skew']:.2f}", style="bold"), grid.rich(), *more)
+    warning = [Text(duplicate_warning(summary), style="yellow")] if summary.get("duplicates") else []
+    return Group(Text(f"{title}, label skew {summary['skew']:.2f}", style="bold"), grid.rich(), *more, *warning)
+
+
+def duplicate_warning(summary: Mapping[str, Any]) -> str:
+    """What to know about test samples that are also training samples."""
+    return (
+        f"warning: {summary['duplicates']:,} of {summary['test']:,} test samples have the same input as a training "
+        f"sample ({summary['own_duplicates']:,} of them of the same client), so a model may know them by heart"
+    )
 
 
 def _found(source: "Source", sources: Mapping[str, "Source"], directory: Path) -> str:

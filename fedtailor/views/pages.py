@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fedtailor.errors import UserError
 from fedtailor.views.numbers import NOTHING, percent
-from fedtailor.views.tables import Grid, comparison_grid
+from fedtailor.views.tables import Grid
 
 if TYPE_CHECKING:
     from fedtailor.runs import ComparisonSummary, Run
@@ -24,6 +24,7 @@ def run_page(run: "Run", clients: bool = False) -> RenderableType:
     facts = run.summary()
     failures = failure_grid(run.events())
     parts: list[RenderableType] = [Text(run.name, style="bold"), Text(headline(facts))]
+    parts += [Text(f"warning: {sentence}", style="yellow") for sentence in facts.warnings]
     if facts.metrics:
         parts.append(evaluation_grid(facts.metrics).rich())
         parts += [Text(line, style="yellow") for line in remarks(facts.metrics)]
@@ -65,11 +66,13 @@ def client_grid(scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
 
 def comparison_page(summary: "ComparisonSummary", width: int) -> RenderableType:
     """The table of a comparison, with the columns that fit a terminal of this width."""
+    from fedtailor.views.comparison import comparison_grid
+
     grid = comparison_grid(summary)
     shown = grid.fitting(width)
     left_out = grid.header[len(shown.header) :]
     note = [Text(f"a wider terminal also shows: {', '.join(left_out)}", style="dim")] if left_out else []
-    return Group(shown.rich(), *note)
+    return Group(shown.page(), *note)
 
 
 def run_lines(folder: Path, places: Iterable[Path]) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ def report(run: Run) -> str:
             "",
             headline(facts),
             "",
+            *(f"Warning: {sentence}\n" for sentence in facts.warnings),
             evaluation_grid(facts.metrics).markdown(),
             *(f"{line}\n" for line in remarks(facts.metrics)),
             WORDS,

@@ -11,17 +11,23 @@ from typing import Any
 from rich.console import RenderableType
 
 from fedtailor.runs.reproduce import Cell, Decision, Lead, Plan, Record, Table, Todo, decide, make_table
-from fedtailor.runs.reproduce.tables import paired, steps_of
+from fedtailor.runs.reproduce.tables import steps_of
+from fedtailor.runs.statistics import CRITERION, Difference, Outcome, comparisons_text, difference, paired
 from fedtailor.version import RESULTS
 from fedtailor.views import console
+from fedtailor.views.comparison import difference_text, outcome_text
 from fedtailor.views.numbers import NOTHING, duration, figures
 from fedtailor.views.reproduction_pictures import draw_table
-from fedtailor.views.tables import Grid
+from fedtailor.views.tables import Grid, superscript
 
-CRITERION = (
-    "A claim is decided by the 95 % t-interval of the paired difference over at least three seeds (same clients, same "
-    "start). Holds: the interval lies on the claimed side; does not: on the other; level: it contains the claimed "
-    "difference and is narrower than 2 points; else it is not decidable at this size."
+CLAIMS = (
+    "A claim holds if the criterion above says that the row is ahead of the claimed difference, and does not if it is "
+    "behind it."
+)
+AHEAD, BEHIND = "▲", "▼"
+MARKS = (
+    f"{AHEAD}: the best mean of its column, with all others behind it; {BEHIND}: behind the best mean of its column; "
+    "=: level with it; no mark: not decidable at this size."
 )
 
 
@@ -60,7 +66,7 @@ def show_reproduction(
         console.show_json({"written": list(map(str, written)), "missing": counts, "claims": claims})
         return
     for table in tables.values():
-        console.show(table_grid(table).fitting(console.results().width).rich())
+        console.show(table_grid(table).fitting(console.results().width).page())
         if lacking := missing_text(plan, table):
             console.show(lacking)
     if decisions:
@@ -114,9 +120,11 @@ def page_text(plan: Plan, page: str, tables: Mapping[str, Table], records: Mappi
     for name, table in tables.items():
         parts += _section(plan, page, name, table)
     decisions = decide(plan, tables)
+    made = sum(len(_outcomes(table)) for table in tables.values()) + len(decisions)
+    if made:
+        parts += ["## What is decided", "", f"{CRITERION} {comparisons_text(made)} {MARKS}", ""]
     if decisions:
-        parts += ["## Claims", "", f"{CRITERION} {len(decisions)} comparisons were made.", ""]
-        parts += [claims_grid(decisions).markdown()]
+        parts += ["## Claims", "", CLAIMS, "", claims_grid(decisions).markdown()]
     return "\n".join([*parts, _made(plan, tables, records), ""])
 
 
@@ -125,6 +133,7 @@ def table_grid(table: Table) -> Grid:
     beside = table.paper_columns
     titles = [_column_title(table, index) for index in range(len(table.columns))]
     header = ["", *titles, *(text for column in beside for text in (column.title, "rank there", "rank here"))]
+    marks, notes = _marks(table), table.notes
     rows = []
     for title, cells in table.rows.items():
         more: list[str] = []
@@ -133,14 +142,19 @@ def table_grid(table: Table) -> Grid:
             number = column.values.get(title)
             more.append(NOTHING if number is None else f"{number:.2f}")
             more += [NOTHING] * 2 if ranks is None else [f"{rank:.0f}" for rank in ranks]
-        rows.append((title, *map(cell_text, cells), *more))
+        texts = [f"{cell_text(cell)} {marks.get((title, index), '')}".rstrip() for index, cell in enumerate(cells)]
+        about = [superscript(number) for number, note in enumerate(notes, 1) if title in note.rows]
+        rows.append((" ".join([title, *about]), *texts, *more))
     empty = [""] * (3 * len(beside))
     for title, leads in table.leads.items():
         rows.append((f"lead of {title}", *map(lead_text, leads), *empty))
     for title, numbers in table.declared.paper.items():
         told = [NOTHING if math.isnan(number) else f"{number:.2f}" for number in numbers]
         rows.append((f"paper: {title}", *told, *empty))
-    return Grid(tuple(header), tuple(rows), _best(table), title=table.declared.title)
+    said = tuple(
+        f"{superscript(number)} {', '.join(note.rows)}: {note.sentence}" for number, note in enumerate(notes, 1)
+    )
+    return Grid(tuple(header), tuple(rows), title=table.declared.title, notes=said)
 
 
 def table_csv(table: Table) -> str:
@@ -178,7 +192,7 @@ def cell_text(cell: Cell) -> str:
     if not others:
         return NOTHING
     if cell.show == "difference":
-        return lead_text(Lead("", tuple(paired(cell.values, cell.against))))
+        return difference_text(Difference(tuple(paired(cell.values, cell.against)), "points"))
     ratio = fmean(cell.known) / fmean(others) if fmean(others) else math.nan
     if cell.show == "ratio":
         return f"{ratio:.2f}"
@@ -187,13 +201,11 @@ def cell_text(cell: Cell) -> str:
 
 
 def lead_text(lead: Lead | None) -> str:
-    """Mean ± deviation of paired differences, and the row they are against."""
+    """Paired differences with their 95 % interval, the row they are against, and what they decide."""
     if lead is None or not lead.differences:
         return NOTHING
-    text = f"{fmean(lead.differences):+.1f}"
-    if len(lead.differences) > 1:
-        text += f" ± {stdev(lead.differences):.1f}"
-    return f"{text} ({lead.other})" if lead.other else text
+    found = Difference(lead.differences, "points")
+    return f"{difference_text(found)} ({lead.other}), {outcome_text(found)}"
 
 
 def missing_text(plan: Plan, table: Table) -> str:
@@ -286,16 +298,33 @@ def _column_title(table: Table, index: int) -> str:
     return f"{text} {unit}".strip()
 
 
-def _best(table: Table) -> frozenset[tuple[int, int]]:
-    """The best mean of every column, as it is printed; none where all are alike."""
-    found = set()
+def _outcomes(table: Table) -> dict[tuple[str, int], tuple[str, Outcome]]:
+    """By row and column, what is decided against the best mean of the column, and the row that has it."""
+    found: dict[tuple[str, int], tuple[str, Outcome]] = {}
     for column in range(len(table.columns)):
-        cells = [cells[column] for cells in table.rows.values()]
-        shown = {
-            row: round(cell.measure.better * cell.mean, 1)
-            for row, cell in enumerate(cells)
-            if cell.mean is not None and cell.measure.better and cell.measure.points and cell.show == "value"
+        cells = {
+            title: cells[column]
+            for title, cells in table.rows.items()
+            if cells[column].mean is not None and cells[column].measure.better and cells[column].show == "value"
         }
-        if len(set(shown.values())) > 1:
-            found |= {(row, column + 1) for row, value in shown.items() if value == max(shown.values())}
-    return frozenset(found)
+        if len(cells) < 2 or len({cell.measure.text for cell in cells.values()}) > 1:
+            continue
+        measure = next(iter(cells.values())).measure
+        best = max(cells, key=lambda title: measure.better * (cells[title].mean or 0.0))
+        for title in cells.keys() - {best}:
+            one = difference(cells[title].values, cells[best].values, measure.points, measure.better)
+            found[title, column] = (best, one.outcome)
+    return found
+
+
+def _marks(table: Table) -> dict[tuple[str, int], str]:
+    """The mark of every cell whose place in its column is decided."""
+    outcomes = _outcomes(table)
+    marks = {
+        place: BEHIND if one == "behind" else "=" for place, (_, one) in outcomes.items() if one in ("behind", "level")
+    }
+    for column in {column for _, column in outcomes}:
+        those = [(best, one) for (_, place), (best, one) in outcomes.items() if place == column]
+        if all(one == "behind" for _, one in those):
+            marks[those[0][0], column] = AHEAD
+    return marks

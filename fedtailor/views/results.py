@@ -2,11 +2,11 @@
 
 from fedtailor.runs import Comparison, Run
 from fedtailor.views import console, pages
+from fedtailor.views.comparison import write_comparison
 from fedtailor.views.curves import draw_comparison
 from fedtailor.views.files import writing
 from fedtailor.views.report import write_report
 from fedtailor.views.rewards import rewards_figure
-from fedtailor.views.tables import write_comparison
 
 
 def show_run(run: Run, as_json: bool) -> None:

@@ -1,5 +1,6 @@
 """What every partition and split promises, for any labels, clients and seed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fedtailor.data import DataSettings, Federation, Samples, Shares, build
+from fedtailor.data import Column, DataSettings, Federation, Samples, Shares, build
 from fedtailor.data import partitions as kinds
 from fedtailor.data.splits import carve, official_tests
 from fedtailor.data.statistics import label_counts, summary, table
@@ -312,6 +313,18 @@ def test_a_federation_survives_the_trip_through_arrays() -> None:
     assert Federation.from_arrays(changed, federation.outline()).digest() != federation.digest()
 
 
+def test_columns_and_names_survive_the_trip_through_arrays() -> None:
+    one = build(synthetic(clients=3), 0)
+    columns = (Column("age"), Column("sex", ("female", "male")), *(Column(f"c{k}") for k in (2,)))
+    named = replace(one, samples=replace(one.samples, columns=columns), labels=("anna", "bert", "carl"))
+    back = Federation.from_arrays(named.arrays(), named.outline())
+    assert (back.samples.columns, back.names) == (columns, ("anna", "bert", "carl"))
+    other = replace(named, samples=replace(one.samples, columns=(Column("age", ("old",)), *columns[1:])))
+    assert len({one.digest(), named.digest(), other.digest(), replace(named, labels=("a", "b", "c")).digest()}) == 4
+    with pytest.raises(ValueError, match="3 columns"):
+        replace(named.samples, x=named.samples.x[:, :2])
+
+
 def test_settings_accept_names_and_tables() -> None:
     read = DataSettings.model_validate({"partition": {"kind": "dirichlet", "alpha": 0.3}, "split": "official"})
     assert read.partition == kinds.Dirichlet(alpha=0.3)
@@ -355,7 +368,7 @@ def test_pictures_tables_and_summaries(tmp_path: Path) -> None:
 
 
 def test_samples_of_unequal_length_are_refused() -> None:
-    with pytest.raises(ValueError, match="one label, test flag and group each"):
+    with pytest.raises(ValueError, match="one label, test flag, group, unit and time each"):
         Samples(np.zeros((3, 2)), np.zeros(2, np.int64), ("a",), np.zeros(3, bool))
 
 

@@ -243,7 +243,7 @@ def test_damaged_idx_files(tmp_path: Path) -> None:
         read("mnist", tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name != "digits"])
+@pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if source.canonical or source.parts])
 def test_a_missing_source_names_the_command_that_gets_it(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"does not exist: run 'fedtailor data get [\w-]+' to download it"):
         build(DataSettings(source=name, dir=tmp_path), 0)

@@ -16,6 +16,7 @@ CIFAR100 = Inputs((3, 32, 32), 100)
 TINY = Inputs((3, 64, 64), 200)
 FLAT = Inputs((30,), 3)
 TEXT = Inputs((12,), 4, vocabulary=50)
+CHARACTERS = Inputs((12,), 9, vocabulary=10)  # next-character prediction: nine characters and padding
 
 
 def make(name: str, inputs: Inputs, **arguments: object) -> Network:
@@ -49,6 +50,8 @@ SIZES = [
     ("resnet18-bn", CIFAR100, RESNET + 51_300),
     ("resnet18-bn", TINY, RESNET + 512 * 200 + 200),
     ("fasttext", TEXT, 50 * 32 + 32 * 4 + 4),
+    # embedding; three gates, each with input and state weights and two biases; linear
+    ("gru", CHARACTERS, 10 * 8 + 3 * 64 * (8 + 64 + 2) + 65 * 9),
     ("digits-cnn", DIGITS, 80 + 1168 + (64 * 32 + 32) + 330),
     ("mlp", FLAT, (30 * 128 + 128) + (128 * 3 + 3)),
     ("linear", FLAT, 93),
@@ -78,6 +81,7 @@ def every_entry() -> list[tuple[str, Inputs]]:
         "resnet18-gn": [CIFAR10, TINY],
         "resnet18-bn": [CIFAR10, TINY],
         "fasttext": [TEXT],
+        "gru": [TEXT, CHARACTERS],
         "linear": [FLAT, MNIST],
         "mlp": [FLAT, CIFAR10],
         "mnist-nn": [FLAT, MNIST],
@@ -129,7 +133,7 @@ def test_new_size_is_arguments_and_not_code() -> None:
 
 @pytest.mark.parametrize(
     ("inputs", "expected"),
-    [(DIGITS, "digits-cnn"), (MNIST, "cnn"), (CIFAR10, "cnn"), (TEXT, "fasttext"), (FLAT, "mlp")],
+    [(DIGITS, "digits-cnn"), (MNIST, "cnn"), (CIFAR10, "cnn"), (TEXT, "fasttext"), (CHARACTERS, "gru"), (FLAT, "mlp")],
 )
 def test_auto_takes_a_network_that_suits_the_data(inputs: Inputs, expected: str) -> None:
     auto, named = make("auto", inputs), make(expected, inputs)
@@ -180,6 +184,29 @@ def test_padding_gets_no_gradient_and_no_text_gives_no_nan() -> None:
     assert torch.equal(gradient, torch.zeros(50, 32))
 
 
+def test_gru_is_its_equations_up_to_the_last_token() -> None:
+    """r, z = sigmoid(..); n = tanh(W x + b + r (U h + c)); h = (1 - z) n + z h: two tokens by hand, then padding."""
+    network = make("gru", CHARACTERS, dimensions=2, hidden=3)
+    weights = {name.removeprefix("recurrent."): value for name, value in network.weights().items()}
+    state = torch.zeros(3)
+    for token in (4, 7):
+        given = weights["weight_ih_l0"] @ weights["embedding.weight"][token] + weights["bias_ih_l0"]
+        kept = weights["weight_hh_l0"] @ state + weights["bias_hh_l0"]
+        reset, update = torch.sigmoid(given[:3] + kept[:3]), torch.sigmoid(given[3:6] + kept[3:6])
+        state = (1 - update) * torch.tanh(given[6:] + reset * kept[6:]) + update * state
+    padded = network.features(torch.tensor([[4, 7, 0, 0], [4, 7, 1, 0]]))
+    assert torch.allclose(padded[0], state, atol=1e-6)
+    assert not torch.allclose(padded[1], state, atol=1e-3)
+    assert network(torch.zeros(2, 4, dtype=torch.int64)).isfinite().all()
+
+
+def test_gru_has_a_body_and_a_head() -> None:
+    network = make("gru", CHARACTERS)
+    assert network.part("head") == {"fc1.weight", "fc1.bias"}
+    assert network.layers.keys() == {"recurrent", "recurrent.embedding", "fc1"}
+    assert network.splittable
+
+
 def test_batch_normalisation_of_shortcuts_is_found_by_type() -> None:
     network = make("resnet18-bn", CIFAR10)
     # The stem, two in each of eight blocks, and three shortcuts.
@@ -202,6 +229,7 @@ FLOPS = [
     ("cnn", MNIST, 24 * 24 * 32 * 25 + 8 * 8 * 64 * 800 + 1024 * 512 + 5120),
     ("digits-cnn", DIGITS, 64 * 8 * 9 + 16 * 16 * 72 + 64 * 32 + 320),
     ("fasttext", TEXT, 12 * 32 + 32 * 4),
+    ("gru", CHARACTERS, 12 * 3 * 64 * (8 + 64) + 64 * 9),
     # The stride of 2 halves the 64x64 image in the first convolution.
     ("lite", TINY, 32 * 32 * 8 * 27 + 16 * 16 * 16 * 72 + 1024 * 32 + 32 * 200),
 ]

@@ -5,21 +5,10 @@ from typing import Any
 import pytest
 
 from fedtailor.errors import UserError
-from fedtailor.runs.reproduce.claims import interval, verdict
+from fedtailor.runs.reproduce.claims import verdict
 from fedtailor.runs.reproduce.measuring import measured, parse
 from fedtailor.runs.reproduce.records import Record
-from fedtailor.runs.reproduce.tables import Cell, lead_over, paired
-
-T_2 = 4.302652729911275  # the 97.5 % quantile of Student's t with two degrees of freedom
-
-
-def test_the_interval_is_mean_plus_minus_t_times_the_standard_error() -> None:
-    found = interval([1.0, 2.0, 3.0])  # mean 2, deviation 1, standard error 1 / sqrt(3)
-    assert found is not None
-    assert found.mean == 2.0
-    assert found.low == pytest.approx(2 - T_2 / 3**0.5)
-    assert found.high == pytest.approx(2 + T_2 / 3**0.5)
-    assert interval([1.0]) is None
+from fedtailor.runs.reproduce.tables import Cell, lead_over
 
 
 @pytest.mark.parametrize(
@@ -121,7 +110,3 @@ def test_a_lead_is_over_the_best_other_row_seed_by_seed() -> None:
     lead = lead_over(ours, others)
     assert lead is not None
     assert (lead.other, lead.differences) == ("strong", (-1.0, 2.0))  # of the seeds that both have
-
-
-def test_relative_differences_are_in_percent_of_the_other() -> None:
-    assert paired({0: 90.0, 1: None}, {0: 120.0, 1: 3.0}, relative=True) == [-25.0]

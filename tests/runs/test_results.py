@@ -16,11 +16,27 @@ SETTINGS: dict[str, Any] = {
     "engine": {"kind": "inline"},
 }
 COST = ("bytes_down", "bytes_up", "seconds", "failed_tasks")
-DOCUMENT = ["name", "folder", "method", "seed", "status", "rounds", "rounds_done", "clients", "metrics", *COST]
+DOCUMENT = [
+    "name",
+    "folder",
+    "method",
+    "seed",
+    "status",
+    "rounds",
+    "rounds_done",
+    "clients",
+    "metrics",
+    *COST,
+    "warnings",
+]
 VALUES = ("accuracy", "pooled", "deviation", "worst", "worst_tenth", "loss", "pooled_loss")
 MEASURED = ["round", *VALUES, "clients", "samples", "untrained"]
 SPREADS = ("received", "held", "global", "final", "worst", "worst_tenth", "deviation")
-ROW = ["method", "seeds", *(key for name in SPREADS for key in (name, f"{name}_std")), "megabytes", "seconds"]
+ROW = [
+    "method", "seeds", *(key for name in SPREADS for key in (name, f"{name}_std")), "megabytes", "seconds",
+    "difference", "difference_low", "difference_high", "difference_unit", "decided",
+    "clients_won", "clients_tied", "clients_lost",
+]  # fmt: skip
 
 
 def test_the_summary_of_a_run_has_names_and_makes_one_json_document(tmp_path: Path) -> None:
@@ -59,7 +75,9 @@ def test_the_table_of_a_comparison_has_names_and_flat_rows(devices: dict[str, An
     assert row.seeds == 2
     clock = [] if devices is None else ["virtual_seconds", "latency", "idle", "late", "dropped"]
     document = json.loads(json.dumps(summary.as_dict()))
-    assert list(document) == ["name", "folder", "metric", "average", "seeds", "table"]
+    assert list(document) == [
+        "name", "folder", "metric", "average", "seeds", "table", "baseline", "notes", "comparisons"
+    ]  # fmt: skip
     assert [list(one) for one in document["table"]] == [[*ROW, *clock]] * 2
-    with pytest.raises(fedtailor.UserError, match="does not compare 'fedper': local, fedavg"):
+    with pytest.raises(fedtailor.UserError, match=r"does not compare 'fedper': (local, fedavg|fedavg, local)"):
         summary.row("fedper")

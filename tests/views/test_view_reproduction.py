@@ -27,7 +27,7 @@ DEMO = Path(__file__).parents[2] / "recipes" / "demo"
         (Cell(ROUNDS, {0: None, 1: None}), "never"),
         (Cell(SECONDS, {0: 30.0}, "change", {0: 40.0}), "-25.0 %"),
         (Cell(ACCURACY, {0: 60.0}, "value and change", {0: 50.0}), "60.0 (+20.0 %)"),
-        (Cell(ACCURACY, {0: 60.0, 1: 62.0}, "difference", {0: 50.0, 1: 54.0}), "+9.0 ± 1.4"),
+        (Cell(ACCURACY, {0: 60.0, 1: 62.0}, "difference", {0: 50.0, 1: 54.0}), "+9.0 [-3.7, +21.7]"),
         (Cell(ACCURACY, {0: 60.0}, "ratio", {0: 50.0}), "1.20"),
         (Cell(ACCURACY, {0: 60.0}, "ratio", {}), "–"),
     ],
@@ -37,7 +37,8 @@ def test_cells(cell: Cell, text: str) -> None:
 
 
 def test_a_lead_names_the_row_that_it_is_over() -> None:
-    assert lead_text(Lead("fedala", (1.0, 3.0))) == "+2.0 ± 1.4 (fedala)"
+    assert lead_text(Lead("fedala", (1.0, 3.0))) == "+2.0 [-10.7, +14.7] (fedala), not decidable"
+    assert lead_text(Lead("fedala", (2.9, 3.0, 3.1))) == "+3.0 [+2.8, +3.2] (fedala), ahead"
     assert lead_text(None) == "–"
 
 

@@ -130,7 +130,7 @@ class FlowerEngine(Engine):
             "client": client,
             "clients": federation.clients,
             "job": job_header(job, None),
-            "outline": federation.outline(),
+            "outline": {**federation.outline(), "names": []},  # a node need not know the others' names
             "data": self.nodes.data,
             "limit": self.limit,
         }

@@ -1,6 +1,6 @@
 """Declared reproductions: the experiments, tables and claims of a recipe folder."""
 
-from fedtailor.runs.reproduce.claims import Decision, Interval, decide, interval, verdict
+from fedtailor.runs.reproduce.claims import Decision, decide, verdict
 from fedtailor.runs.reproduce.execution import ReproductionCallback, Todo, check, run_missing, todo
 from fedtailor.runs.reproduce.measuring import Measure
 from fedtailor.runs.reproduce.plan import Plan, Size, Step, make_plan
@@ -10,7 +10,6 @@ from fedtailor.runs.reproduce.tables import Cell, Lead, Table, make_table, steps
 __all__ = [
     "Cell",
     "Decision",
-    "Interval",
     "Lead",
     "Measure",
     "Plan",
@@ -22,7 +21,6 @@ __all__ = [
     "Todo",
     "check",
     "decide",
-    "interval",
     "make_plan",
     "make_table",
     "read_records",

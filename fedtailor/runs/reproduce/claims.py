@@ -1,32 +1,16 @@
-"""Tests the claims of a paper on tables with one criterion."""
+"""Tests the claims of a paper on tables, by the criterion of ``runs/statistics.py``."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Literal
-
-from scipy.stats import t
 
 from fedtailor.errors import UserError
 from fedtailor.runs.reproduce.declaration import FILE, ClaimDeclaration
 from fedtailor.runs.reproduce.plan import Plan
-from fedtailor.runs.reproduce.tables import Cell, Table, lead_over, paired
-
-CONFIDENCE = 0.95
-SEEDS = 3  # with fewer seeds a claim is not decidable
-LEVEL = 2.0  # points, or %: a narrower interval around the claimed difference means that there is none
+from fedtailor.runs.reproduce.tables import Cell, Table, lead_over
+from fedtailor.runs.statistics import Interval, interval, outcome, paired
 
 Verdict = Literal["holds", "does not", "level", "not decidable at this size"]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Mean and 95 % t-interval of paired differences."""
-
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -42,49 +26,10 @@ class Decision:
     verdict: Verdict
 
 
-def interval(differences: Sequence[float]) -> Interval | None:
-    """The 95 % t-interval of the mean; None for fewer than two numbers, or if one is not finite.
-
-    Examples
-    --------
-    >>> interval([1.0, 2.0, 3.0])
-    Interval(mean=2.0, low=-0.48413771175..., high=4.48413771175...)
-    """
-    if len(differences) < 2 or not all(map(math.isfinite, differences)):
-        return None
-    mean = fmean(differences)
-    half = float(t.ppf((1 + CONFIDENCE) / 2, len(differences) - 1)) * stdev(differences) / math.sqrt(len(differences))
-    return Interval(mean, mean - half, mean + half)
-
-
-def verdict(differences: Sequence[float], at_least: float = 0.0, sign: int = 1) -> Verdict:
-    """Test whether paired differences are above ``at_least`` (below it with ``sign`` -1).
-
-    Parameters
-    ----------
-    differences
-        One number for each seed.
-    at_least
-        The claimed difference.
-    sign
-        1 if more is claimed, -1 if less is.
-
-    Returns
-    -------
-    Verdict
-        ``holds`` if the 95 % interval is on the claimed side, ``does not`` if it is on the other, ``level`` if it
-        holds the claimed difference and is narrower than 2 points, otherwise, and with fewer than three seeds,
-        ``not decidable at this size``.
-    """
-    found = interval(differences)
-    if found is None or len(differences) < SEEDS:
-        return "not decidable at this size"
-    low, high = sorted((sign * (found.low - at_least), sign * (found.high - at_least)))
-    if low > 0:
-        return "holds"
-    if high < 0:
-        return "does not"
-    return "level" if high - low < LEVEL else "not decidable at this size"
+def verdict(differences: Sequence[float], limit: float = 0.0, sign: int = 1) -> Verdict:
+    """What paired differences say about a claim: more than ``limit`` (less with ``sign`` -1)."""
+    found = outcome(differences, limit, sign)
+    return "holds" if found == "ahead" else "does not" if found == "behind" else found
 
 
 def decide(plan: Plan, tables: Mapping[str, Table]) -> list[Decision]:

@@ -47,6 +47,7 @@ class Record:
     rewards: Mapping[
         str, Sequence[float]
     ]  # by decision: the mean of each round; with several episodes, the sum of each
+    warnings: Sequence[str] = ()  # settings that make the method inert or break one of its assumptions
 
     @property
     def name(self) -> str:
@@ -82,6 +83,7 @@ def record_of(step: Step, run: Run) -> Record:
         metrics=_metrics(run),
         scores={model: _scores(run, model) for model in sorted(run.last())},
         rewards=_rewards(run),
+        warnings=list(run.warnings),
     )
 
 

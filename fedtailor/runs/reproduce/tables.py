@@ -8,10 +8,13 @@ from statistics import fmean
 from scipy.stats import rankdata, spearmanr
 
 from fedtailor.errors import UserError
+from fedtailor.methods import spec
 from fedtailor.runs.reproduce.declaration import FILE, Line, Show, TableDeclaration
 from fedtailor.runs.reproduce.measuring import Measure, curve, measured, parse
 from fedtailor.runs.reproduce.plan import Plan, Step
 from fedtailor.runs.reproduce.records import Record
+from fedtailor.runs.results import Note
+from fedtailor.runs.statistics import paired
 
 EXPERIMENT = "{experiment}"
 BEST = "best"  # in `of best`: the best of the table's other rows
@@ -74,6 +77,7 @@ class Table:
     paper_columns: tuple[PaperColumn, ...]
     curves: tuple[Curve, ...]
     missing: tuple[str, ...]  # the names of runs without a record
+    notes: tuple[Note, ...] = ()  # what runs of some rows warned about
 
     def cell(self, row: str, column: str) -> Cell:
         return self.rows[row][self.columns.index(column)]
@@ -101,16 +105,6 @@ def lead_over(row: Cell, others: Mapping[str, Cell]) -> Lead | None:
         return None
     best = max(known, key=lambda title: known[title])
     return Lead(best, tuple(paired(row.values, others[best].values)))
-
-
-def paired(ours: Mapping[int, float | None], theirs: Mapping[int, float | None], relative: bool = False) -> list[float]:
-    """Differences of the seeds that both have; runs of one seed share clients and initial model. Relative: in %."""
-    found = []
-    for seed, one in ours.items():
-        other = theirs.get(seed)
-        if one is not None and other is not None and not (relative and other == 0):
-            found.append(100 * (one / other - 1) if relative else one - other)
-    return found
 
 
 @dataclass(frozen=True)
@@ -142,7 +136,8 @@ class _Reader:
         leads = {row: self._leads(row, rows) for row in self.declared.lead}
         beside = tuple(self._beside(title, values, rows) for title, values in self.declared.paper_columns.items())
         curves = tuple(self._curves()) if self.declared.picture == "curves" else ()
-        return Table(self.name, self.declared, titles, rows, leads, beside, curves, tuple(missing))
+        notes = tuple(self._notes())
+        return Table(self.name, self.declared, titles, rows, leads, beside, curves, tuple(missing), notes)
 
     def places(self) -> Iterator[tuple[Line, Line]]:
         return ((row, column) for row in self.rows for column in self.columns)
@@ -244,6 +239,19 @@ class _Reader:
         ranks = zip(rankdata(there, "min"), rankdata(here, "min"), strict=True) if ours else ()
         correlation = float(spearmanr(there, here).statistic) if len(ours) > 2 else float("nan")
         return PaperColumn(title, values, dict(zip(ours, ranks, strict=True)), correlation)
+
+    def _notes(self) -> Iterator[Note]:
+        """What the runs of each row warned about, once for all rows that it concerns."""
+        rows: dict[str, dict[str, None]] = {}
+        for row, column in self.places():
+            for step in self._find(self._place(row, column)):
+                if (record := self.records.get(step.key)) is None:
+                    continue
+                inert = step.settings.method.inert()  # records of earlier versions have no warnings
+                for sentence in record.warnings or ([f"{spec(step.settings.method)}: {inert}"] if inert else []):
+                    rows.setdefault(sentence, {})[_title(row)] = None
+        for sentence, titles in rows.items():
+            yield Note(tuple(titles), sentence)
 
     def _curves(self) -> Iterator[Curve]:
         """A curve for every cell, or for every row and experiment if `curve` names a measure."""
