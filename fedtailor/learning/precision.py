@@ -18,6 +18,18 @@ def computing(network: Network, precision: Precision) -> AbstractContextManager[
     return in_bf16(network) if precision == "bf16" else nullcontext()
 
 
+def fails_in_bf16(network: Network) -> str:
+    """Why a forward and backward pass in bf16 is impossible; empty if it is possible."""
+    network.module.eval()  # so that running statistics stay as they are
+    try:
+        with in_bf16(network):
+            outputs = network(network.inputs.example())
+            torch.autograd.grad(outputs.sum(), list(network.parameters().values()), allow_unused=True)
+    except (RuntimeError, TypeError, ValueError) as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
 def native_bf16(device: str = "cpu") -> bool:
     """Whether this device has instructions for bf16. Others emulate it, which is slower than fp32."""
     if device.startswith("cuda"):

@@ -20,9 +20,8 @@ class Pool(nn.MaxPool2d):
         super().__init__(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        if _suits(x):
-            return _HalvedTwice.apply(x)  # type: ignore[no-any-return, no-untyped-call]
-        return super().forward(x)
+        pooled: Tensor = _HalvedTwice.apply(x) if _suits(x) else super().forward(x)  # type: ignore[no-untyped-call]
+        return pooled
 
 
 def _suits(x: Tensor) -> bool:
@@ -47,7 +46,7 @@ class _HalvedTwice(torch.autograd.Function):
         return largest.permute(0, 3, 1, 2)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
         cells, columns, largest = (tensor.view(torch.int16) for tensor in ctx.saved_tensors)
         slopes = slope.permute(0, 2, 3, 1).contiguous().view(torch.int16)
         by_column = _divide(slopes, columns[:, :, 0], largest, torch.empty_like(columns), -3)

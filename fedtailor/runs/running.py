@@ -14,7 +14,7 @@ from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, Decider, catalogue, spec
 from fedtailor.runs import toml
-from fedtailor.runs.assembly import devices_digest, job_of, policy_of
+from fedtailor.runs.assembly import devices_digest, job_of, policy_of, with_precision
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import run_episodes
@@ -195,6 +195,7 @@ def _begin(
     if place.exists():
         raise UserError(f"{place} exists: resume it with 'fedtailor resume {place}', or name another with --name")
     settings.method.check()
+    settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
     policy = policy_of(settings, job)
     resources.engine_for(settings)  # fails here if the engine is unavailable
