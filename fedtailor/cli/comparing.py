@@ -10,8 +10,8 @@ from fedtailor.cli.options import (
     DataDir,
     EngineKind,
     ExperimentFile,
+    HeadlineModel,
     Json,
-    Metric,
     Name,
     Quiet,
     Rounds,
@@ -37,7 +37,7 @@ def compare(
     sets: Sets = None,
     name: Name = None,
     rounds: Rounds = None,
-    metric: Annotated[Metric | None, typer.Option(help="The first measure of the table.")] = None,
+    model: Annotated[HeadlineModel | None, typer.Option(help="The model of the headline.")] = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="A", help="The method that the others are compared with; default: the first.")
     ] = None,
@@ -59,7 +59,7 @@ def compare(
             "rounds": rounds,
             "compare.methods": split_list(methods),
             "compare.seeds": whole_numbers("--seeds", split_list(seeds)),
-            "compare.metric": metric,
+            "compare.model": model,
             "compare.baseline": baseline,
             "compare.pooled": pooled or None,
             **shared_options(name, data_dir, workers, engine),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 Engine = Literal["inline", "processes", "ray"]
-Metric = Literal["final", "held", "received", "global"]
+HeadlineModel = Literal["final", "held", "received", "global"]
 
 ExperimentFile = Annotated[
     Path | None, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment; the default trains on digits.")

@@ -16,7 +16,7 @@ from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, Decision, Question, find
 from fedtailor.runs import Experiment, Resources, experiment
 from fedtailor.runs.assembly import assemble, job_of
-from fedtailor.runs.settings import Evaluation
+from fedtailor.runs.sections import Evaluation
 
 Observation = np.ndarray[Any, np.dtype[np.float32]]
 

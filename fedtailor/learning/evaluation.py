@@ -1,6 +1,7 @@
 """Evaluation: losses and correct predictions."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -23,11 +24,17 @@ class Score:
         The sum of the losses of all samples.
     samples : int
         The number of samples.
+    values : mapping of str to float or None
+        The values of further measures; None where a measure is undefined, as for a client with one class.
+    sums : mapping of str to sequence of float
+        What further measures need to be computed over the samples of all clients.
     """
 
     correct: int
     loss: float
     samples: int
+    values: Mapping[str, float | None] = field(default_factory=dict)
+    sums: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 def evaluate(network: Network, x: Tensor, y: Tensor, loss: Loss) -> Score:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fedtailor.data import Federation
 from fedtailor.devices import VirtualClock, virtual_clock
 from fedtailor.engines import Job, family_network, shared_and_kept
 from fedtailor.errors import UserError
@@ -72,6 +73,7 @@ class Assembly:
             clock=self.clock,
             family=self.family,
             names=self.job.federation.names,
+            aggregation=self.experiment.aggregation,
         )
         start(self.method, server, keeps_best)
         return server
@@ -101,6 +103,9 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         _check_importable(settings.method)
     settings = with_precision(settings)
     federation = resources.federation(settings)
+    cohort = settings.participation.clients
+    if cohort is not None and cohort > federation.clients:
+        raise UserError(f"participation.clients = {cohort}: there are only {federation.clients} clients")
     for model in (settings.model, *settings.method.family(settings.model).values()):
         network = build(model, inputs_of(federation.samples), settings.seed)
         if settings.training.precision == "bf16" and (reason := fails_in_bf16(network)):
@@ -113,9 +118,16 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         federation,
         settings.engine.device,
         counts_work=settings.devices is not None,
+        attack=settings.attack,
     )
     _clock(settings, job)
     return job
+
+
+def check_data(settings: Experiment, federation: Federation, before: str, sentence: str) -> None:
+    """Raise a `UserError` if the data are not those that a run began with; ``before`` is the digest of those."""
+    if federation.digest() != before:
+        raise UserError(f"{sentence}: the data in {settings.data.source!r} are not those it began with")
 
 
 def policy_of(settings: Experiment, job: Job) -> Policy | None:

@@ -17,7 +17,7 @@ from fedtailor.runs.reading import MODELS, Run
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.results import ComparisonRow, ComparisonSummary, MeanClock, Note, RunSummary, Spread, mean, spread
 from fedtailor.runs.running import resume, run
-from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict
+from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict, read_toml, recorded
 from fedtailor.runs.statistics import difference, wins
 from fedtailor.runs.store import DATABASE
 
@@ -78,7 +78,7 @@ class Comparison:
         self.folder = Path(folder)
         if not (self.folder / PLAN).is_file():
             raise UserError(f"{self.folder} is not a comparison: it has no {PLAN}")
-        self.experiment = experiment(self.folder / PLAN)
+        self.experiment = recorded(read_toml(self.folder / PLAN))
 
     def runs(self) -> dict[str, list[Path]]:
         """The folders of the runs that have begun, by method."""
@@ -116,7 +116,7 @@ class Comparison:
         return ComparisonSummary(
             name=self.experiment.name,
             folder=str(self.folder),
-            metric=compare.metric,
+            model=compare.model,
             average="per sample" if compare.pooled else "per client",
             seeds=tuple(compare.seeds),
             table=tuple(self._rows(finished)),
@@ -129,7 +129,7 @@ class Comparison:
         return self.experiment.compare.baseline or next(iter(_plan(self.experiment)))
 
     def _finished_runs(self) -> dict[str, list[_Finished]]:
-        model = self.experiment.compare.metric
+        model = self.experiment.compare.model
         return {
             label: [one for folder in folders for one in _Finished.read(folder, model)]
             for label, folders in self.runs().items()
@@ -137,7 +137,7 @@ class Comparison:
 
     def _rows(self, finished: Mapping[str, list[_Finished]]) -> list[ComparisonRow]:
         rows = [self._row(label, runs, finished[self._baseline]) for label, runs in finished.items()]
-        headline = self.experiment.compare.metric
+        headline = self.experiment.compare.model
 
         def place(row: ComparisonRow) -> float:
             value = row.accuracy[headline].mean
@@ -147,7 +147,7 @@ class Comparison:
 
     def _row(self, label: str, runs: list[_Finished], base: list[_Finished]) -> ComparisonRow:
         summaries = [run.summary for run in runs]
-        statistic, headline = "pooled" if self.experiment.compare.pooled else "accuracy", self.experiment.compare.metric
+        statistic, headline = "pooled" if self.experiment.compare.pooled else "accuracy", self.experiment.compare.model
 
         def over_seeds(model: str, measure: str) -> Spread:
             return spread(getattr(s.metrics[model], measure) for s in summaries if model in s.metrics)
@@ -357,11 +357,11 @@ def _run_name(label: str, seed: int) -> str:
 
 
 def _claim(place: Path, settings: Experiment) -> None:
-    """Make the folder, or check that it holds this comparison; methods, seeds and metric may differ."""
+    """Make the folder, or check that it holds this comparison; methods, seeds and headline may differ."""
     values, plan = _facts(settings), place / PLAN
     if place.exists():
         # parsed as settings, so that a setting that an older plan lacks has its default
-        before = _facts(experiment(plan)) if plan.is_file() else None
+        before = _facts(recorded(read_toml(plan))) if plan.is_file() else None
         free: dict[str, Any] = {"compare": None, "pretrain": None}  # tables that change no run
         if before is None or {**before, **free} != {**values, **free}:
             raise UserError(f"{place} exists and holds something else: choose another name with --name to keep both")
@@ -374,4 +374,5 @@ def _claim(place: Path, settings: Experiment) -> None:
 
 def _facts(settings: Experiment) -> dict[str, Any]:
     """The settings that all runs of a comparison share, without the engine."""
-    return {key: value for key, value in settings.as_dict().items() if key not in ("engine", "method", "seed")}
+    values = settings.model_copy(update={"data": settings.data.filled}).as_dict()
+    return {key: value for key, value in values.items() if key not in ("engine", "method", "seed")}

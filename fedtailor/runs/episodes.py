@@ -91,10 +91,8 @@ def _doubts(settings: Experiment, loop: RoundLoop, remote: bool) -> Iterator[str
 def _warn(store: Store, callbacks: Callback, sentence: str) -> None:
     """Show a warning, and store it with the run, so that every table and page can repeat it."""
     callbacks.warning(sentence)
-    known = store.meta("warnings") or []
-    if sentence not in known:
-        with store.transaction():
-            store.set_meta("warnings", [*known, sentence])
+    if not store.read("warnings", "WHERE text = ?", [sentence]):
+        store.insert("warnings", [{"text": sentence}])
 
 
 @contextmanager

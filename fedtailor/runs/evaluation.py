@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
@@ -9,6 +10,7 @@ from fedtailor.messages.trees import pack
 from fedtailor.methods import Moment, Payload, Server
 from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.deployed import largest_models
 from fedtailor.runs.ledger import Ledger, Round
 from fedtailor.runs.measures import Measures, measures
 from fedtailor.runs.phases import Phases
@@ -92,23 +94,25 @@ class Evaluator:
             return True
         server = self._preview_server(last + 1)
         payloads, packed = self._payloads_for(clients, server), Packed()
+        keeps = not self.tasks.engine.remote and largest_models(self.made) <= self.settings.keep_models * 1e6
         for start in range(0, len(missing), FINAL_TOGETHER):
             if stop():
                 return False
             portion = missing[start : start + FINAL_TOGETHER]
             failures: dict[int, str] = {}
-            tasks = [
-                self.tasks.later("final", client, payloads[client], packed, server.moment, greedy=True)
-                for client in portion
-                if client in payloads
-            ]
+            models: dict[int, bytes] = {}
+            later = partial(self.tasks.later, "final", moment=server.moment, greedy=True, want_model=keeps)
+            tasks = [later(client, payloads[client], packed) for client in portion if client in payloads]
             for result in self.tasks.execute(tasks):
                 if result.failure is not None:
                     failures[result.client] = result.failure
                 else:
                     done[result.client] = result.scores["final"]
+                    if keeps and result.reply is not None:
+                        models[result.client] = result.reply
             self.callbacks.final_done(len(done), len(clients))
-            self.ledger.commit_final(moment, {client: done[client] for client in portion if client in done}, failures)
+            scores = {client: done[client] for client in portion if client in done}
+            self.ledger.commit_final(moment, scores, failures, models)
         self.ledger.commit_final_metrics(moment, measures(done, last))
         return True
 

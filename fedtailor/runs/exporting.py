@@ -15,8 +15,9 @@ from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.learning.tensors import inputs_of, normalise
 from fedtailor.models import Inputs, ModelSettings, build
-from fedtailor.runs.assembly import assemble, job_of
+from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.deployed import described, kept
 from fedtailor.runs.environment import environment
 from fedtailor.runs.ledger import Ledger
 from fedtailor.runs.loop import RoundLoop
@@ -57,7 +58,10 @@ class Model:
 
 
 def export_client(run: str | Path, client: int, target: str | Path) -> Path:
-    """Write the model that a client would deploy: it receives and trains once more, as in the final pass.
+    """Write the model that a client would deploy: the one that the final pass scored.
+
+    The final pass stores these models (``evaluation.keep_models``). Otherwise the client receives and trains once
+    more on the data of the run, which gives the same model; other data are refused.
 
     Parameters
     ----------
@@ -151,17 +155,22 @@ def load_model(folder: str | Path) -> Model:
 
 
 def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, str, Weights]:
-    """Compute the model that a client of a run would deploy, the one that its final pass scores.
+    """The model that a client of a run would deploy, the one that its final pass scored.
 
+    If the final pass did not store it, the client trains once more on the same data, which gives the same model.
     Returns settings, job, the name of its network in the method's family (empty: the run's own network), and weights.
     """
     with Store(Path(folder), write=True) as store, Resources() as resources:
         if store.meta("nodes") is not None:
             raise UserError("the personal models of a federation are with its nodes: model/ in their --state folder")
-        settings = _inline(store)
+        _check_client(store, client)
+        settings, model = _inline(store), kept(store, client)
+        if model is not None:  # the data are not needed
+            federation = described(store.meta("samples"), store.meta("clients"))
+            job = Job(settings.method, settings.model, settings.training, settings.seed, federation)
+            return settings, job, model.config["network"], model["model"]
         job = job_of(settings, resources)
-        if not 0 <= client < job.federation.clients:
-            raise UserError(f"there is no client {client}: this run has clients 0 to {job.federation.clients - 1}")
+        check_data(settings, job.federation, store.meta("federation"), f"{folder} cannot export client {client}")
         engine = resources.engine_for(settings)
         engine.start(job)
         model = RoundLoop(settings, job, engine, store, Callback()).deployed(client)
@@ -175,8 +184,19 @@ def server_models(folder: str | Path) -> tuple[Experiment, Job, dict[str, Weight
         if (nodes := store.meta("nodes")) is not None:
             resources.given = federation_of([Entry.read(node) for node in nodes])
         job = job_of(settings, resources)
+        if nodes is None:
+            check_data(settings, job.federation, store.meta("federation"), f"{folder} cannot export its server's model")
         ledger = Ledger(store, job.seed, settings.rounds)
         return settings, job, job.method.models(ledger.server(assemble(settings, job, ledger.moment)))
+
+
+def _check_client(store: Store, client: int) -> None:
+    """Raise a `UserError` if the run has no such client, or if the client failed in the final pass."""
+    clients = store.meta("clients")
+    if not 0 <= client < clients:
+        raise UserError(f"there is no client {client}: this run has clients 0 to {clients - 1}")
+    for event in store.read("events", "WHERE kind = 'final' AND client = ?", [client]):
+        raise UserError(f"client {client} has no model: it failed in the final pass ({event['detail']})")
 
 
 def _inline(store: Store) -> Experiment:

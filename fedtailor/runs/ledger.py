@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from fedtailor.engines import Result
 from fedtailor.learning import Score
 from fedtailor.messages.trees import pack, unpack
 from fedtailor.methods import AgentMethod, Decisions, Memory, Moment, Policy, Server
+from fedtailor.runs import deployed
 from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.callbacks import RoundClock, RoundReport
 from fedtailor.runs.measures import Measures
@@ -91,15 +92,19 @@ class Ledger:
 
     def round_end(self) -> float:
         """The time on the clock at which the latest round of this episode ended."""
-        rows = self.store.rows(
-            "SELECT begin, seconds FROM clock WHERE episode = ? ORDER BY round DESC LIMIT 1", [self.moment.episode]
-        )
+        rows = self.store.read("clock", "WHERE episode = ? ORDER BY round DESC LIMIT 1", [self.moment.episode])
         return float(rows[0]["begin"] + rows[0]["seconds"]) if rows else 0.0
 
     def commit(
-        self, server: Server, cohort: Sequence[int], work: Round, metrics: Mapping[str, Measures], begin: float
+        self,
+        server: Server,
+        cohort: Sequence[int],
+        work: Round,
+        metrics: Mapping[str, Measures],
+        begin: float,
+        phases: Callable[[], Mapping[str, float]] = dict,
     ) -> RoundReport:
-        """Store a round that began at ``begin``, a time of ``time.perf_counter``."""
+        """Store a round that began at ``begin``, a time of ``time.perf_counter``; ``phases`` measures its phases."""
         here = place(work.moment)
         down = sum(task["bytes_down"] for task in work.tasks.values())
         up = sum(task["bytes_up"] for task in work.tasks.values())
@@ -118,6 +123,8 @@ class Ledger:
             seconds = time.perf_counter() - begin
             row = {"cohort": json.dumps(list(cohort)), "bytes_down": down, "bytes_up": up, "seconds": seconds}
             self.store.insert("rounds", [{**here, **row}])
+            spent = [{**here, "phase": name, "seconds": taken} for name, taken in phases().items()]
+            self.store.insert("phases", spent)
         self._afresh = False
         server.memory.settle()
         count, total = work.moment.episode * self.rounds + work.moment.round, self.episodes * self.rounds
@@ -127,15 +134,19 @@ class Ledger:
     def final_scores(self) -> tuple[dict[int, Score], set[int]]:
         """The results that the final pass has stored so far: scores, and the clients that failed."""
         done = self.store.scores("final", self.moment.episode, self.rounds)
-        return done, {row["client"] for row in self.store.rows("SELECT client FROM events WHERE kind = 'final'")}
+        return done, {row["client"] for row in self.store.read("events", "WHERE kind = 'final'")}
 
     def has_final(self) -> bool:
         """Whether the final pass is complete."""
-        return bool(self.store.rows("SELECT 1 FROM metrics WHERE model = 'final'"))
+        return bool(self.store.read("metrics", "WHERE model = 'final'"))
 
-    def commit_final(self, moment: Moment, scores: Mapping[int, Score], failed: Mapping[int, str]) -> None:
-        """Store a portion of the final pass."""
+    def commit_final(
+        self, moment: Moment, scores: Mapping[int, Score], failed: Mapping[int, str], models: Mapping[int, bytes]
+    ) -> None:
+        """Store a portion of the final pass: scores, failures and the clients' models, if they are kept."""
         with self.store.transaction():
+            for client, model in models.items():
+                deployed.keep(self.store, client, model)
             self._store_scores(moment, "final", scores)
             self._store_events(moment, "final", failed)
 
@@ -146,7 +157,7 @@ class Ledger:
 
     def _next(self, seed: int) -> Moment:
         """The moment of the next round: in the latest episode, or the first round of a new one."""
-        last = self.store.rows("SELECT episode, round FROM rounds ORDER BY episode DESC, round DESC LIMIT 1")
+        last = self.store.read("rounds", "ORDER BY episode DESC, round DESC LIMIT 1")
         episode, round = (last[0]["episode"], last[0]["round"] + 1) if last else (0, 1)
         if round > self.rounds and episode + 1 < self.episodes:
             episode, round = episode + 1, 1
@@ -193,12 +204,14 @@ class Ledger:
         decisions.load(rows, replays)
 
     def _store_scores(self, moment: Moment, model: str, scores: Mapping[int, Score]) -> None:
-        rows = [{"client": client, **vars(score)} for client, score in sorted(scores.items())]
-        self.store.insert("scores", [{**place(moment), "model": model, **row} for row in rows])
+        self.store.set_scores({**place(moment), "model": model}, sorted(scores.items()))
 
     def _store_metrics(self, moment: Moment, metrics: Mapping[str, Measures]) -> None:
-        rows = [{**place(moment), "model": model, **found.as_dict()} for model, found in metrics.items()]
-        self.store.insert("metrics", rows)
+        for model, found in metrics.items():
+            here = {**place(moment), "model": model}
+            self.store.insert("metrics", [{**here, **{key: v for key, v in vars(found).items() if key != "more"}}])
+            more = [{**here, "measure": measure, **vars(values)} for measure, values in found.more.items()]
+            self.store.insert("measures", more)
 
     def _store_events(self, moment: Moment, kind: str, reasons: Mapping[int, str]) -> None:
         rows = [{"client": client, "kind": kind, "detail": reason} for client, reason in sorted(reasons.items())]

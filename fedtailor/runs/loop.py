@@ -6,6 +6,7 @@ order of client ids. No decision depends on measured time.
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from fedtailor.devices import RoundTimes
 from fedtailor.engines import Engine, Job
@@ -71,26 +72,36 @@ class RoundLoop:
         return self.evaluator.deployed(client)
 
     def _one_round(self) -> None:
-        begin = time.perf_counter()
+        begin, watch = time.perf_counter(), self.tasks.watch
+        watch.reset()
         server, method, drive = self.server, self.method, self.phases.drive
         work = Round(server.moment)
         available = self._begin_on_the_clock(work)
         cohort = choose_cohort(self.experiment, self.made.clients, server.moment, available)
 
-        server.decisions.begin_round(server)
-        payloads: dict[int, Payload] = dict(sorted(drive(method.prepare(server, cohort), server, work).items()))
-        plan = self.evaluator.plan(payloads)
-        replies = self.phases.fit(payloads, work, plan.measure, plan.alone)
-        self.evaluator.score_received(plan, work)
+        with watch.phase("server"):
+            server.decisions.begin_round(server)
+            payloads: dict[int, Payload] = dict(sorted(drive(method.prepare(server, cohort), server, work).items()))
+        with watch.phase("evaluate"):
+            plan = self.evaluator.plan(payloads)
+        with watch.phase("train"):
+            replies = self.phases.fit(payloads, work, plan.measure, plan.alone)
+        with watch.phase("evaluate"):
+            self.evaluator.score_received(plan, work)
         if replies:
-            drive(method.finish(server, replies), server, work)
-            server.decisions.end_round(server)
+            with watch.phase("server"):
+                drive(method.finish(server, replies), server, work)
+                server.decisions.end_round(server)
         elif work.details:
             reason = next(iter(work.failed.values()))
             raise ClientsFailed(f"every client failed in round {server.round}: {reason}", work.details)
 
-        self.evaluator.score_server(work)
-        report = self.ledger.commit(server, cohort, work, self.evaluator.metrics(work), begin)
+        with watch.phase("evaluate"):
+            self.evaluator.score_server(work)
+            metrics = self.evaluator.metrics(work)
+        with watch.phase("store"):
+            phases = partial(watch.seconds, getattr(self.tasks.engine, "workers", 1))
+            report = self.ledger.commit(server, cohort, work, metrics, begin, phases)
         self.callbacks.round_done(report)
 
     def _begin_on_the_clock(self, work: Round) -> list[int] | None:

@@ -2,12 +2,25 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fedtailor.learning import Score
+
+
+@dataclass(frozen=True)
+class MeasureSummary:
+    """One measure of a model in a round. The values are None if it is defined for no client."""
+
+    mean: float | None  # over the clients for which it is defined
+    pooled: float | None  # over the samples of all clients; None if the measure cannot be pooled
+    deviation: float | None  # over clients
+    worst: float | None  # of the worst client
+    worst_tenth: float | None  # mean of the worst tenth of the clients
+    clients: int  # clients for which it is defined
+    undefined: int = 0  # clients with test samples for which it is not
 
 
 @dataclass(frozen=True)
@@ -25,9 +38,13 @@ class Measures:
     clients: int  # clients with test samples
     samples: int
     untrained: int = 0  # clients that never trained; the model that they would receive counts as held
+    more: Mapping[str, MeasureSummary] = field(default_factory=dict)  # further measures by name
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """The measures as one JSON document; the further ones are under ``measures``."""
+        values = asdict(self)
+        more = values.pop("more")
+        return {**values, "measures": more} if more else values
 
 
 def measures(scores: Mapping[int, Score], round: int = 0, untrained: int = 0) -> Measures:

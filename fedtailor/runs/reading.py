@@ -9,10 +9,11 @@ from fedtailor.data import Federation, build
 from fedtailor.devices import cause
 from fedtailor.errors import UserError
 from fedtailor.messages.trees import plain, unpack
+from fedtailor.runs.assembly import check_data
 from fedtailor.runs.cohort import BROKEN, DROPPED
-from fedtailor.runs.measures import Measures
+from fedtailor.runs.measures import Measures, MeasureSummary
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
-from fedtailor.runs.settings import Experiment, experiment
+from fedtailor.runs.settings import Experiment, recorded
 from fedtailor.runs.store import DATABASE, Store, in_use
 
 MODELS = ("received", "held", "global", "final")
@@ -65,12 +66,25 @@ class Run:
     @property
     def experiment(self) -> Experiment:
         """The settings as an experiment, to run again."""
-        return experiment(self.settings)
+        return recorded(self.settings)
 
     @property
     def rounds_done(self) -> int:
         """Complete rounds, counted over all episodes."""
         return self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]  # type: ignore[no-any-return]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients' own names by id; empty if they have none."""
+        return tuple(row["name"] for row in self.clients())
+
+    def clients(self) -> list[dict[str, Any]]:
+        """The clients that have names of their own: name, and samples for training, validation and test."""
+        return self._store.read("clients", "ORDER BY client")
+
+    def phases(self) -> list[dict[str, Any]]:
+        """Where the time of every round went: seconds by phase (see `fedtailor.runs.timing.Stopwatch`)."""
+        return self._store.read("phases", "ORDER BY episode, round, phase")
 
     @property
     def pretrains(self) -> bool:
@@ -100,62 +114,79 @@ class Run:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the run warned about: settings that make the method inert or break one of its assumptions."""
-        return tuple(self._store.meta("warnings") or ())
+        return tuple(row["text"] for row in self._store.read("warnings", "ORDER BY id"))
 
     def federation(self) -> Federation:
-        """The clients' data, built again from the settings."""
+        """The clients' data, built again from the settings; a `UserError` if they are not those of the run."""
         settings = self.experiment
-        return build(settings.data, settings.partition_seed, needs_validation=settings.carves_validation)
+        federation = build(settings.data, settings.partition_seed, needs_validation=settings.carves_validation)
+        check_data(settings, federation, self.data_digest, f"{self.folder} cannot give its data")
+        return federation
 
     def rounds(self) -> list[dict[str, Any]]:
         """Every round: cohort, bytes, seconds."""
-        rows = self._store.rows("SELECT * FROM rounds ORDER BY episode, round")
+        rows = self._store.read("rounds", "ORDER BY episode, round")
         return [{**row, "cohort": json.loads(row["cohort"])} for row in rows]
 
     def metrics(self, model: str | None = None) -> list[dict[str, Any]]:
         """The measures of every evaluated round, of one model or of all."""
-        which = "" if model is None else "WHERE model = ?"
-        return self._store.rows(
-            f"SELECT * FROM metrics {which} ORDER BY episode, round, model", [] if model is None else [model]
-        )
+        which = "" if model is None else "WHERE model = ? "
+        parameters = [] if model is None else [model]
+        return self._store.read("metrics", f"{which}ORDER BY episode, round, model", parameters)
+
+    def measures(self, model: str | None = None) -> list[dict[str, Any]]:
+        """The further measures of every evaluated round, a row per measure, of one model or of all."""
+        which = "" if model is None else "WHERE model = ? "
+        parameters = [] if model is None else [model]
+        return self._store.read("measures", f"{which}ORDER BY episode, round, model, measure", parameters)
 
     def last(self) -> dict[str, Measures]:
         """The latest measures of every model, by its name: ``run.last()["held"].accuracy``."""
-        rows = {row.pop("model"): row for row in self.metrics()}
-        return {model: Measures(**{key: row[key] for key in row if key != "episode"}) for model, row in rows.items()}
+        latest = {row.pop("model"): row for row in self.metrics()}
+        more: dict[str, dict[str, MeasureSummary]] = {model: {} for model in latest}
+        for row in self.measures():
+            model, measure, *when = (row.pop(key) for key in ("model", "measure", "episode", "round"))
+            if when == [latest[model]["episode"], latest[model]["round"]]:
+                more[model][measure] = MeasureSummary(**row)
+        return {
+            model: Measures(**{key: row[key] for key in row if key != "episode"}, more=more[model])
+            for model, row in latest.items()
+        }
 
     def scores(self, model: str = "final", round: int | None = None) -> list[dict[str, Any]]:
         """Every client's score: its latest, or that of a round."""
         scores = self._store.latest_scores(model, 0) if round is None else self._store.scores(model, 0, round)
         return [
-            {"client": client, **vars(score), "accuracy": score.correct / score.samples if score.samples else None}
+            {"client": client, "correct": score.correct, "loss": score.loss, "samples": score.samples}
+            | {"accuracy": score.correct / score.samples if score.samples else None}
+            | ({"measures": dict(score.values)} if score.values else {})
             for client, score in sorted(scores.items())
         ]
 
     def clock(self) -> list[dict[str, Any]]:
         """Every round on the clock: when it began, its seconds, straggling latency and idle share."""
-        return self._timed("SELECT * FROM clock ORDER BY episode, round")
+        return self._timed("clock", "ORDER BY episode, round")
 
     def times(self) -> list[dict[str, Any]]:
         """Every client's time on its device in every round: seconds of computing and of transfer."""
-        return self._timed("SELECT * FROM times ORDER BY episode, round, client")
+        return self._timed("times", "ORDER BY episode, round, client")
 
     def tasks(self) -> list[dict[str, Any]]:
         """Every client's work in every round: steps, loss, bytes, seconds."""
-        return self._store.rows("SELECT * FROM tasks ORDER BY episode, round, client")
+        return self._store.read("tasks", "ORDER BY episode, round, client")
 
     def events(self) -> list[dict[str, Any]]:
         """Every failure: round, client and reason."""
-        return self._store.rows("SELECT * FROM events ORDER BY id")
+        return self._store.read("events", "ORDER BY id")
 
     def decisions(self) -> list[dict[str, Any]]:
         """Every decision of an agent: observation, action and reward."""
-        rows = self._store.rows("SELECT * FROM decisions ORDER BY id")
+        rows = self._store.read("decisions", "ORDER BY id")
         return [{k: unpack(v) if isinstance(v, bytes) else v for k, v in row.items()} for row in rows]
 
     def rewards(self) -> dict[str, list[float]]:
         """The rewards in the order of time, by the name of the decision."""
-        rows = self._store.rows("SELECT name, reward FROM decisions WHERE reward IS NOT NULL ORDER BY id")
+        rows = self._store.read("decisions", "WHERE reward IS NOT NULL ORDER BY id")
         rewards: dict[str, list[float]] = {}
         for row in rows:
             rewards.setdefault(row["name"], []).append(row["reward"])
@@ -223,8 +254,8 @@ class Run:
             dropped=causes[DROPPED] + causes[BROKEN],
         )
 
-    def _timed(self, query: str) -> list[dict[str, Any]]:
-        return self._store.rows(query) if self._has_clock else []
+    def _timed(self, table: str, order: str) -> list[dict[str, Any]]:
+        return self._store.read(table, order) if self._has_clock else []
 
     @property
     def _has_clock(self) -> bool:

@@ -183,7 +183,7 @@ class ComparisonSummary:
 
     name: str
     folder: str
-    metric: str  # the headline model
+    model: str  # the headline model
     average: str  # how accuracies are averaged: "per client" or "per sample"
     seeds: tuple[int, ...]
     table: tuple[ComparisonRow, ...]

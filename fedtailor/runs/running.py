@@ -5,7 +5,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, Decider, catalogue, spec
 from fedtailor.runs import toml
-from fedtailor.runs.assembly import devices_digest, job_of, policy_of, with_precision
+from fedtailor.runs.assembly import check_data, devices_digest, job_of, policy_of, with_precision
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
+from fedtailor.runs.deployed import outline
 from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import run_episodes
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources, own_or_given
-from fedtailor.runs.settings import Evaluation, Experiment, experiment
+from fedtailor.runs.sections import Evaluation
+from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import Store
 
 
@@ -170,9 +172,12 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
+        if settings.data.source == "python" and resources.given is None:
+            raise UserError(
+                f"{place} began with a federation given in Python: resume it with fedtailor.resume(..., federation=...)"
+            )
         job = job_of(settings, resources)
-        if job.federation.digest() != before:
-            raise UserError(f"{place} cannot resume: the data in {settings.data.source!r} are not those it began with")
+        check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
             raise UserError(f"{place} cannot resume: the files in [devices] are not those it began with")
         policy = None if _begun(place) else policy_of(settings, job)
@@ -197,6 +202,7 @@ def _begin(
     settings.method.check()
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
+    settings = resources.resolved(settings)
     policy = policy_of(settings, job)
     resources.engine_for(settings)  # fails here if the engine is unavailable
     _create(place, settings, job, notes)
@@ -219,14 +225,22 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
             "environment": environment(),
             "federation": job.federation.digest(),
             "clients": job.federation.clients,
+            "samples": outline(job.federation),
             "devices": devices_digest(settings, job),
             **notes,
         }
-        Store.create(draft, meta)
+        Store.create(draft, meta, _named_clients(job.federation))
         os.rename(draft, place)
     except (OSError, sqlite3.Error) as error:
         shutil.rmtree(draft, ignore_errors=True)
         raise UserError(f"{place} cannot be made: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _named_clients(federation: Federation) -> Iterator[dict[str, Any]]:
+    """A row for every client that has a name of its own."""
+    for client, name in enumerate(federation.labels):
+        sizes = {part: int(getattr(federation, part).sizes[client]) for part in ("train", "val", "test")}
+        yield {"client": client, "name": name, **sizes}
 
 
 def _check_longer(place: Path, store: Store, episodes: int) -> None:

@@ -16,41 +16,9 @@ from typing import Any
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.messages.trees import digest
+from fedtailor.runs.tables import READABLE, SCHEMA, TABLES, definitions, row_digest
 
-SCHEMA = 3
-READABLE = (1, 2, SCHEMA)  # earlier versions kept agents and methods' states in another layout
 DATABASE = "run.db"
-
-_TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE rounds (
-    episode INTEGER, round INTEGER, cohort TEXT NOT NULL, bytes_down INTEGER NOT NULL, bytes_up INTEGER NOT NULL,
-    seconds REAL NOT NULL, PRIMARY KEY (episode, round)) WITHOUT ROWID;
-CREATE TABLE metrics (
-    episode INTEGER, round INTEGER, model TEXT, accuracy REAL, pooled REAL, deviation REAL, worst REAL,
-    worst_tenth REAL, loss REAL, pooled_loss REAL, clients INTEGER NOT NULL, samples INTEGER NOT NULL,
-    untrained INTEGER NOT NULL, PRIMARY KEY (episode, round, model)) WITHOUT ROWID;
-CREATE TABLE scores (
-    episode INTEGER, round INTEGER, model TEXT, client INTEGER, correct INTEGER NOT NULL, loss REAL,
-    samples INTEGER NOT NULL, PRIMARY KEY (episode, round, model, client)) WITHOUT ROWID;
-CREATE TABLE tasks (
-    episode INTEGER, round INTEGER, client INTEGER, steps INTEGER NOT NULL, samples INTEGER NOT NULL,
-    loss REAL, bytes_down INTEGER NOT NULL, bytes_up INTEGER NOT NULL, seconds REAL NOT NULL,
-    PRIMARY KEY (episode, round, client)) WITHOUT ROWID;
-CREATE TABLE clock (
-    episode INTEGER, round INTEGER, begin REAL NOT NULL, seconds REAL NOT NULL, latency REAL, idle REAL,
-    PRIMARY KEY (episode, round)) WITHOUT ROWID;
-CREATE TABLE times (
-    episode INTEGER, round INTEGER, client INTEGER, compute REAL NOT NULL, transfer REAL NOT NULL,
-    PRIMARY KEY (episode, round, client)) WITHOUT ROWID;
-CREATE TABLE events (
-    id INTEGER PRIMARY KEY, episode INTEGER, round INTEGER, client INTEGER, kind TEXT NOT NULL, detail TEXT NOT NULL);
-CREATE TABLE decisions (
-    id INTEGER PRIMARY KEY, episode INTEGER, round INTEGER, name TEXT NOT NULL, observation BLOB NOT NULL,
-    mask BLOB, action BLOB NOT NULL, reward REAL, about INTEGER);
-CREATE TABLE state (
-    scope TEXT, key TEXT, digest TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (scope, key)) WITHOUT ROWID;
-"""
 
 
 class Store:
@@ -70,9 +38,12 @@ class Store:
             opened.callback(self._db.close)
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA cache_size = -65536")  # kilobytes, so that the states of a round fit
+            self._known: dict[str, bool] = {}  # by table: whether its rows have digests
             version = self.meta("schema")
             if version not in READABLE:
                 raise UserError(f"{self.path} has schema {version}, this version of fedtailor reads schema {SCHEMA}")
+            if version == SCHEMA and self._definitions() != definitions():
+                raise sqlite3.DatabaseError("its tables are not those that were written")
             if write and version != SCHEMA:
                 raise UserError(
                     f"{self.path} has schema {version} of an earlier version of fedtailor: this version shows the run "
@@ -80,18 +51,21 @@ class Store:
                 )
             if write and [row[0] for row in self._db.execute("PRAGMA quick_check(1)")] != ["ok"]:
                 raise sqlite3.DatabaseError("its pages do not fit together")
+            if write:
+                self._check_labels()
             opened.pop_all()
 
     @staticmethod
-    def create(folder: Path, meta: dict[str, Any]) -> None:
-        """Create an empty database in a folder."""
+    def create(folder: Path, meta: dict[str, Any], clients: Iterable[dict[str, Any]] = ()) -> None:
+        """Create an empty database in a folder. ``clients`` are rows for clients that have names of their own."""
         db = sqlite3.connect(folder / DATABASE, isolation_level=None)
         try:
             db.execute("PRAGMA page_size = 65536")  # for states of megabytes, twice as fast as 4 KB
             db.execute("PRAGMA journal_mode = WAL")
-            db.executescript(f"BEGIN;{_TABLES}COMMIT;")
-            rows = [(key, json.dumps(value)) for key, value in {"schema": SCHEMA, **meta}.items()]
-            db.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+            db.executescript(f"BEGIN;{TABLES}COMMIT;")
+            facts = [{"key": key, "value": json.dumps(value)} for key, value in {"schema": SCHEMA, **meta}.items()]
+            _insert(db, "meta", facts)
+            _insert(db, "clients", list(clients))
         finally:
             db.close()
 
@@ -127,23 +101,36 @@ class Store:
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
 
+    def read(self, table: str, where: str = "", parameters: Iterable[Any] = ()) -> list[dict[str, Any]]:
+        """The rows of a table, checked against their digests; ``where`` may also order them.
+
+        A table that an earlier version did not have is empty.
+        """
+        if table not in self._known:
+            names = {row["name"] for row in self.rows(f"PRAGMA table_info({table})")}
+            if not names:
+                return []
+            self._known[table] = "digest" in names
+        rows = self.rows(f"SELECT * FROM {table} {where}", parameters)
+        if self._known[table]:
+            for row in rows:
+                if row_digest(row) != row.pop("digest"):
+                    raise self._damaged(f"a row of {table} differs from what was written")
+        return rows
+
     def insert(self, table: str, rows: Iterable[dict[str, Any]]) -> None:
         """Add rows, all with the same columns."""
-        rows = list(rows)
-        if rows:
-            marks = ", ".join(f":{name}" for name in rows[0])
-            with self._user_errors():
-                self._db.executemany(f"INSERT OR REPLACE INTO {table} ({', '.join(rows[0])}) VALUES ({marks})", rows)
+        with self._user_errors():
+            _insert(self._db, table, list(rows))
 
     def reward(self, rewards: Iterable[tuple[float, int, int, str, int | None]]) -> None:
         """Store the rewards of earlier rounds' decisions: value, episode, round, name, client."""
-        with self._user_errors():
-            self._db.executemany(
-                "UPDATE decisions SET reward = ? WHERE episode = ? AND round = ? AND name = ? AND about IS ?", rewards
-            )
+        for value, *which in rewards:
+            found = self.read("decisions", "WHERE episode = ? AND round = ? AND name = ? AND about IS ?", which)
+            self.insert("decisions", [{**row, "reward": value} for row in found])
 
     def meta(self, key: str) -> Any:
-        rows = self.rows("SELECT value FROM meta WHERE key = ?", [key])
+        rows = self.read("meta", "WHERE key = ?", [key])
         try:
             return json.loads(rows[0]["value"]) if rows else None
         except ValueError as error:
@@ -159,6 +146,17 @@ class Store:
             raise self._damaged(f"the state of {scope} {key} differs from what was written")
         return rows[0]["data"] if rows else None
 
+    def model(self, name: str) -> bytes:
+        """A stored model of a client by its name, which is the digest of its bytes."""
+        rows = self.rows("SELECT data FROM models WHERE name = ?", [name])
+        if not rows or digest(rows[0]["data"]) != name:
+            raise self._damaged("the stored model of a client differs from what was written")
+        return rows[0]["data"]  # type: ignore[no-any-return]
+
+    def insert_model(self, name: str, data: bytes) -> None:
+        with self._user_errors():
+            self._db.execute("INSERT INTO models VALUES (?, ?)", (name, data))
+
     def state_keys(self, scope: str) -> list[str]:
         return [row["key"] for row in self.rows("SELECT key FROM state WHERE scope = ?", [scope])]
 
@@ -170,7 +168,11 @@ class Store:
         name = digest(data)
         known = self.rows("SELECT 1 FROM state WHERE scope = ? AND key = ? AND digest = ?", [scope, str(key), name])
         if not known:
-            self.insert("state", [{"scope": scope, "key": str(key), "digest": name, "data": data}])
+            label = row_digest({"scope": scope, "key": str(key), "data": name})
+            with self._user_errors():
+                self._db.execute(
+                    "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)", (scope, str(key), name, label, data)
+                )
 
     def forget(self, *scopes: str) -> None:
         """Delete every state of these scopes."""
@@ -178,20 +180,39 @@ class Store:
 
     def scores(self, model: str, episode: int, round: int) -> dict[int, Score]:
         """Every client's score of a model in a round."""
-        rows = self.rows(
-            "SELECT client, correct, loss, samples FROM scores WHERE episode = ? AND round = ? AND model = ?",
-            [episode, round, model],
-        )
+        rows = self.read("scores", "WHERE episode = ? AND round = ? AND model = ?", [episode, round, model])
         return {row["client"]: _score(row) for row in rows}
 
     def latest_scores(self, model: str, episode: int) -> dict[int, Score]:
         """Every client's last score of a model."""
-        rows = self.rows(
-            "SELECT client, correct, loss, samples, MAX(round) AS round FROM scores "
-            "WHERE episode = ? AND model = ? GROUP BY client",
-            [episode, model],
-        )
-        return {row["client"]: _score(row) for row in rows}
+        rows = self.read("scores", "WHERE episode = ? AND model = ? ORDER BY round", [episode, model])
+        return {client: _score(row) for client, row in {row["client"]: row for row in rows}.items()}
+
+    def set_scores(self, place: dict[str, Any], scores: Iterable[tuple[int, Score]]) -> None:
+        """Store the scores of clients; ``place`` has episode, round and model."""
+        rows = [
+            {
+                **place,
+                "client": client,
+                "correct": score.correct,
+                "loss": score.loss,
+                "samples": score.samples,
+                "measures": json.dumps(score.values) if score.values else None,
+                "sums": json.dumps(score.sums) if score.sums else None,
+            }
+            for client, score in scores
+        ]
+        self.insert("scores", rows)
+
+    def _definitions(self) -> set[str]:
+        return {row["sql"] for row in self.rows("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+
+    def _check_labels(self) -> None:
+        """Check that every state is stored under its own name; its data are checked when they are read."""
+        cursor = self._db.execute("SELECT scope, key, digest, label FROM state")
+        for scope, key, name, label in cursor:
+            if row_digest({"scope": scope, "key": key, "data": name}) != label:
+                raise self._damaged(f"the name of the state of {scope} {key} differs from what was written")
 
     @contextmanager
     def _user_errors(self) -> Iterator[None]:
@@ -203,19 +224,34 @@ class Store:
                     f"{self.path} cannot be written ({error}): the run is at its last complete round; "
                     f"make room, then: fedtailor resume {self.path.parent}"
                 ) from None
-            raise UserError(f"{self.path} cannot be used: {error}") from None
+            raise UserError(f"{self.path} cannot be used: {' '.join(str(error).split())[:200]}") from None
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from None
 
     def _damaged(self, reason: object) -> UserError:
+        said = " ".join(str(reason).split())[:200]
         return UserError(
-            f"{self.path} is damaged ({reason}): restore it from a copy or start the run again under another name"
+            f"{self.path} is damaged ({said}): restore it from a copy or start the run again under another name"
         )
 
 
 def _score(row: dict[str, Any]) -> Score:
     """A row as a score. SQLite stores NaN, the loss of a model that has diverged, as NULL."""
-    return Score(row["correct"], float("nan") if row["loss"] is None else row["loss"], row["samples"])
+    more = {"values": row.get("measures"), "sums": row.get("sums")}
+    return Score(
+        row["correct"],
+        float("nan") if row["loss"] is None else row["loss"],
+        row["samples"],
+        **{name: json.loads(text) for name, text in more.items() if text is not None},
+    )
+
+
+def _insert(db: sqlite3.Connection, table: str, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        names = [*rows[0], "digest"]
+        marks = ", ".join(f":{name}" for name in names)
+        checked = [{**row, "digest": row_digest(row)} for row in rows]
+        db.executemany(f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({marks})", checked)
 
 
 def in_use(folder: Path) -> bool:

@@ -10,6 +10,7 @@ from fedtailor.engines import Engine, Result, Task
 from fedtailor.methods import Moment, Payload
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.store import Store
+from fedtailor.runs.timing import Stopwatch
 
 
 class Tasks:
@@ -18,6 +19,7 @@ class Tasks:
     def __init__(self, engine: Engine, store: Store, callbacks: Callback, stateful: set[int]):
         self.engine, self.store, self.callbacks = engine, store, callbacks
         self.stateful = stateful  # clients whose state is in the store
+        self.watch = Stopwatch()
 
     def later(
         self,
@@ -39,8 +41,11 @@ class Tasks:
             if states is not None and client in states:
                 state = states[client]
             elif client in self.stateful:
-                state = self.store.state("client", client)
-            return Task(kind, index, moment, client, packed.of(payload), state, **more)
+                with self.watch.phase("store"):
+                    state = self.store.state("client", client)
+            with self.watch.phase("codec"):
+                data = packed.of(payload)
+            return Task(kind, index, moment, client, data, state, **more)
 
         return make
 
@@ -50,6 +55,7 @@ class Tasks:
         given = 0
         for result in self.engine.run(task(index) for index, task in enumerate(tasks)):
             early[result.index] = result
+            self.watch.busy += result.seconds
             self.callbacks.task_done(given + len(early), len(tasks))
             while given in early:
                 yield early.pop(given)

@@ -15,7 +15,7 @@ from fedtailor.views.tables import Grid, superscript
 def comparison_grid(summary: ComparisonSummary) -> Grid:
     """The table of a comparison, sorted by the headline; what is decided against the baseline; notes about rows."""
     table = summary.table
-    models = [summary.metric, *(m for m in ("final", "held", "received", "global") if m != summary.metric)]
+    models = [summary.model, *(m for m in ("final", "held", "received", "global") if m != summary.model)]
     spreads = {
         f"{model} %": [row.accuracy[model] for row in table]
         for model in models

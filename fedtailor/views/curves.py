@@ -66,7 +66,7 @@ def run_figure(run: Run) -> "Figure":
 
 def draw_comparison(comparison: Comparison, path: Path, over: Over = "round") -> Path:
     """The methods of a comparison: mean over seeds with a band of one deviation; at the right the final pass."""
-    headline = comparison.experiment.compare.metric
+    headline = comparison.experiment.compare.model
     curves = comparison_curves(comparison, over)
     looks = _looks([curve.label for curve in curves])
     figure = new_figure(9.5 + 0.12 * max(0, len(curves) - FEW), max(4.6, 1.2 + 0.27 * len(curves)))
@@ -93,7 +93,7 @@ def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curv
     """A curve per method, sorted by the last accuracy, best first."""
     settings = comparison.experiment.compare
     statistic = "pooled" if settings.pooled else "accuracy"
-    wanted = ("held", "global") if settings.metric == "final" else (settings.metric,)
+    wanted = ("held", "global") if settings.model == "final" else (settings.model,)
     curves = []
     for label, folders in comparison.runs().items():
         points: dict[int, list[float]] = defaultdict(list)
@@ -111,7 +111,7 @@ def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curv
         spreads = [stdev(points[r]) if len(points[r]) > 1 else 0.0 for r in rounds]
         places = rounds if over == "round" else [fmean(ends[r]) for r in rounds]
         curves.append(Curve(label, places, [fmean(points[r]) for r in rounds], spreads, final))
-    return sorted(curves, key=lambda curve: -_end(curve, settings.metric))
+    return sorted(curves, key=lambda curve: -_end(curve, settings.model))
 
 
 def _values(rows: Sequence[Mapping[str, Any]], models: Sequence[str], statistic: str) -> dict[int, float]:
@@ -123,8 +123,8 @@ def _values(rows: Sequence[Mapping[str, Any]], models: Sequence[str], statistic:
     return {}
 
 
-def _end(curve: Curve, metric: str) -> float:
-    if metric == "final" and curve.final:
+def _end(curve: Curve, model: str) -> float:
+    if model == "final" and curve.final:
         return fmean(curve.final)
     return curve.means[-1] if curve.means else -1.0
 

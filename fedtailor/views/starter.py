@@ -56,7 +56,7 @@ ratio = 1.0         # share of the clients in a round
 [compare]
 methods = ["local", "fedavg", "fedper", {{name = "fedprox", mu = 0.01}}]
 seeds = [0, 1]
-metric = "final"    # the headline of the table: final, held, received or global
+model = "final"     # the model of the headline: final, held, received or global
 """
 
 

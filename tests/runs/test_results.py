@@ -76,7 +76,7 @@ def test_the_table_of_a_comparison_has_names_and_flat_rows(devices: dict[str, An
     clock = [] if devices is None else ["virtual_seconds", "latency", "idle", "late", "dropped"]
     document = json.loads(json.dumps(summary.as_dict()))
     assert list(document) == [
-        "name", "folder", "metric", "average", "seeds", "table", "baseline", "notes", "comparisons"
+        "name", "folder", "model", "average", "seeds", "table", "baseline", "notes", "comparisons"
     ]  # fmt: skip
     assert [list(one) for one in document["table"]] == [[*ROW, *clock]] * 2
     with pytest.raises(fedtailor.UserError, match=r"does not compare 'fedper': (local, fedavg|fedavg, local)"):

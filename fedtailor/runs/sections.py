@@ -1,0 +1,94 @@
+"""Tables of an experiment that concern the whole run: participation, evaluation, comparison and pre-training."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Measured = Literal["received", "held", "global"]
+
+
+class Participation(BaseModel):
+    """The clients that take part in a round."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ratio: (
+        Annotated[float, Field(gt=0, le=1)]
+        | tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
+    ) = Field(1.0, description="share of the clients in a cohort, or [low, high]: drawn in every round")
+    clients: int | None = Field(None, ge=1, description="number of clients in a cohort, instead of a ratio")
+    dropout: float = Field(0.0, ge=0, lt=1, description="probability that a sampled client does not answer")
+    absent: tuple[tuple[int, int], ...] = Field(
+        (), description="pairs [round, client]: clients that do not answer in that round, to replay earlier failures"
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Participation":
+        if isinstance(self.ratio, tuple) and self.ratio[0] > self.ratio[1]:
+            raise ValueError("ratio is [low, high]; the first is larger than the second")
+        return self
+
+    def absent_in(self, round: int) -> frozenset[int]:
+        """The clients that do not answer in this round."""
+        return frozenset(client for when, client in self.absent if when == round)
+
+
+class Evaluation(BaseModel):
+    """What is evaluated, and when. Evaluation never changes training."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    every: int = Field(1, ge=0, description="rounds between two evaluations; 0: only at the end")
+    clients: Literal["all", "cohort"] = Field(
+        "all", description="test the received models of all clients, or only of the cohort"
+    )
+    models: tuple[Measured, ...] = Field(
+        ("received", "held", "global"), description="models that are tested during the run"
+    )
+    final: bool = Field(True, description="at the end every client receives and trains once more")
+    keep_models: float = Field(
+        256,
+        ge=0,
+        le=1_000_000,
+        description="megabytes that the models of the final pass may take in the database; if all models together "
+        "would take more, none is kept, and an export trains the client once more; 0: keep none",
+    )
+    together: bool = Field(
+        True,
+        description="test several clients in one batch, which is faster; a federation tests each separately",
+    )
+
+
+class CompareSettings(BaseModel):
+    """A comparison: methods times seeds, and the model of its headline."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    methods: tuple[str | dict[str, Any], ...] = Field(
+        ("local", "fedavg", "fedavg-ft", "fedper"),
+        min_length=1,
+        description='names, or tables such as {name = "fedprox", mu = 0.01}; label = "strong" in a table names its row',
+    )
+    seeds: tuple[int, ...] = Field((0,), min_length=1, description="one run per method and seed")
+    model: Literal["received", "held", "global", "final"] = Field(
+        "final", description="the model whose accuracy the table shows first"
+    )
+    pooled: bool = Field(False, description="average accuracies over samples instead of clients")
+    baseline: str | None = Field(
+        None, description="the method, by its label, that the others are compared with; default: the first"
+    )
+
+
+class PretrainSettings(BaseModel):
+    """Settings of pre-training."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    episodes: int = Field(
+        1, ge=1, le=1_000_000, description="number of federations to train on, one after the other, each from its start"
+    )
+    keep: Literal["last", "best"] = Field(
+        "last",
+        description="the policy to keep: the last one, or that in the middle of the three episodes in a row with the "
+        "highest objective on validation data",
+    )
