@@ -82,10 +82,11 @@ def test_patients_and_times_decide_the_split(tmp_path: Path) -> None:
 def test_a_client_may_bring_its_own_split(tmp_path: Path) -> None:
     for name in ("anna", "bert"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "train.csv").write_text(ANNA)
-        (tmp_path / name / "test.csv").write_text(BERT)
-    federation = read(tmp_path, preprocess={"impute": "mean"})
+        (tmp_path / name / "train.csv").write_text("age,sex,died\n61,f,no\n62,m,yes\n63,f,no\n")
+        (tmp_path / name / "test.csv").write_text("age,sex,died\n55,x,no\n56,m,yes\n")
+    federation = read(tmp_path)
     assert (federation.train.sizes.tolist(), federation.test.sizes.tolist()) == ([3, 3], [2, 2])
+    assert federation.samples.x[federation.test[1], 0].tolist() == [55, 56]
     assert federation.samples.columns[1].categories == ("f", "m", "x")
 
 
