@@ -75,9 +75,6 @@ class Entry:
         missing = sorted(field.name for field in fields(cls) if field.name not in facts)
         if missing:
             raise ValueError(f"its description lacks {missing[0]}")
-        environment = facts["environment"]
-        if not isinstance(environment, dict) or len(environment) > MAX_FACTS:
-            raise ValueError("its description has no environment")
         entry = cls(
             name=_text(facts, "name", 64),
             **{part: _count(facts, part, MAX_SAMPLES) for part in COUNTS},
@@ -89,7 +86,7 @@ class Entry:
             std=_numbers(facts, "std"),
             vocabulary=_count(facts, "vocabulary", MAX_VOCABULARY),
             digest=_text(facts, "digest", 64),
-            environment={key[:40]: one_line(str(value)[:100]) for key, value in sorted(environment.items())},
+            environment=_environment(facts),
         )
         entry._check()
         return entry
@@ -204,3 +201,10 @@ def _classes(facts: Mapping[str, Any]) -> tuple[str, ...]:
     fits = isinstance(value, list) and len(value) <= MAX_CLASSES
     fits = fits and all(isinstance(name, str) and len(name) <= 200 and name.isprintable() for name in value)
     return tuple(_value(facts, "classes", fits and len({*value}) == len(value)))
+
+
+def _environment(facts: Mapping[str, Any]) -> dict[str, str]:
+    value = facts["environment"]
+    fits = isinstance(value, dict) and len(value) <= MAX_FACTS
+    fits = fits and all(isinstance(fact, str | int | float | None) for fact in value.values())
+    return {key[:40]: one_line(str(fact), 100) for key, fact in sorted(_value(facts, "environment", fits).items())}

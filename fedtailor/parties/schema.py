@@ -20,6 +20,7 @@ class Tensors:
     optional: bool = False  # whether the group may be missing
     may_lack: frozenset[str] = frozenset()  # names that may be missing, such as running statistics
     like: Mapping[str, Tensor] | None = None  # tensors of the same shapes and types; None: those of the named network
+    change: bool = False  # whether it is a change of a model, such as a gradient, and not a model
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, Decider, catalogue, spec
 from fedtailor.runs import toml
-from fedtailor.runs.assembly import check_data, devices_digest, job_of, policy_of
+from fedtailor.runs.assembly import check_data, devices_digest, job_of, policy_of, with_precision
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.deployed import outline
 from fedtailor.runs.environment import environment
@@ -172,6 +172,10 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
+        if settings.data.source == "python" and resources.given is None:
+            raise UserError(
+                f"{place} began with a federation given in Python: resume it with fedtailor.resume(..., federation=...)"
+            )
         job = job_of(settings, resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
@@ -196,7 +200,9 @@ def _begin(
     if place.exists():
         raise UserError(f"{place} exists: resume it with 'fedtailor resume {place}', or name another with --name")
     settings.method.check()
+    settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
+    settings = resources.resolved(settings)
     policy = policy_of(settings, job)
     resources.engine_for(settings)  # fails here if the engine is unavailable
     _create(place, settings, job, notes)
