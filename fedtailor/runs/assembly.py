@@ -11,7 +11,7 @@ import torch
 
 from fedtailor.data import Federation
 from fedtailor.devices import VirtualClock, virtual_clock
-from fedtailor.engines import Job, family_network, shared_and_kept
+from fedtailor.engines import Job, family_network, shared_and_kept, usable_device
 from fedtailor.errors import UserError
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import (
@@ -92,6 +92,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
     """Check all requirements of a run before anything is written, and build its job."""
     if settings.engine.kind != "inline":
         _check_importable(settings.method)
+    device = "cpu" if settings.engine.kind == "ray" else usable_device(settings.engine.device)
     federation = resources.federation(settings)
     for model in (settings.model, *settings.method.family(settings.model).values()):
         build(model, inputs_of(federation.samples), settings.seed)
@@ -101,7 +102,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         settings.training,
         settings.seed,
         federation,
-        settings.engine.device,
+        device,
         counts_work=settings.devices is not None,
     )
     _clock(settings, job)

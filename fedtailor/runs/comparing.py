@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from fedtailor.errors import UserError
 from fedtailor.methods import Method
 from fedtailor.runs import toml
-from fedtailor.runs.assembly import job_of
+from fedtailor.runs.assembly import assemble, job_of
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
+from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.reading import MODELS, Run
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.results import ComparisonRow, ComparisonSummary, MeanClock, Note, RunSummary, Spread, mean, spread
@@ -258,10 +259,17 @@ def compare(
         resources.engine_for(runs[0])
         for one in runs:
             _check_kept(place / one.name, one)
+        check_disk(place, _least_bytes(place, runs, resources))
         _claim(place, settings)
         for one in runs:
             _run_or_resume(place / one.name, one, observer, resources)
     return Comparison(place)
+
+
+def _least_bytes(place: Path, runs: list[Experiment], resources: Resources) -> int:
+    """The least that the runs of the first seed that have not begun will store, times the number of seeds."""
+    first = [one for one in runs if one.seed == runs[0].seed and not (place / one.name).exists()]
+    return len(runs[0].compare.seeds) * sum(least_bytes(assemble(one, job_of(one, resources))) for one in first)
 
 
 def default_folder(settings: Experiment, runs: Path = Path("runs")) -> Path:
