@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from fedtailor.engines.attacks import Attack
 from fedtailor.engines.base import Engine, Job, Result, Task
 from fedtailor.engines.device import is_device, usable_device
 from fedtailor.engines.inline import Inline
@@ -14,6 +15,7 @@ from fedtailor.engines.processes import Processes, cores
 from fedtailor.errors import UserError
 
 __all__ = [
+    "Attack",
     "Engine",
     "EngineSettings",
     "Inline",

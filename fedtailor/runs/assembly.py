@@ -72,6 +72,7 @@ class Assembly:
             clock=self.clock,
             family=self.family,
             names=self.job.federation.names,
+            aggregation=self.experiment.aggregation,
         )
         start(self.method, server, keeps_best)
         return server
@@ -94,6 +95,9 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         _check_importable(settings.method)
     device = "cpu" if settings.engine.kind == "ray" else usable_device(settings.engine.device)
     federation = resources.federation(settings)
+    cohort = settings.participation.clients
+    if cohort is not None and cohort > federation.clients:
+        raise UserError(f"participation.clients = {cohort}: there are only {federation.clients} clients")
     for model in (settings.model, *settings.method.family(settings.model).values()):
         build(model, inputs_of(federation.samples), settings.seed)
     job = Job(
@@ -104,6 +108,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         federation,
         device,
         counts_work=settings.devices is not None,
+        attack=settings.attack,
     )
     _clock(settings, job)
     return job

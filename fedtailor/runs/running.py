@@ -179,6 +179,10 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
+        if settings.data.source == "python" and resources.given is None:
+            raise UserError(
+                f"{place} began with a federation given in Python: resume it with fedtailor.resume(..., federation=...)"
+            )
         job = job_of(settings, resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
@@ -212,6 +216,7 @@ def _begin(
     check_place(place, overwrite)
     settings.method.check()
     job = job_of(settings, resources)
+    settings = resources.resolved(settings)
     policy = policy_of(settings, job)
     engine = resources.engine_for(settings)  # fails here if the engine is unavailable
     needed = least_bytes(assemble(settings, job), engine.remote)
