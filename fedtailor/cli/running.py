@@ -150,7 +150,7 @@ def pretrain(
     folder = out / settings.name
     with interruptible(folder), progress(quiet=quiet) as callbacks:
         done = runs.pretrain(settings, folder=folder, callbacks=callbacks, overwrite=overwrite)
-    show_policy(done, as_json)
+    show_policy(done, as_json, scenario)
 
 
 def _fresh(settings: "Experiment", out: Path, chosen: bool) -> "Experiment":

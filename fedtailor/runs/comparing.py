@@ -366,16 +366,17 @@ def _run_name(label: str, seed: int) -> str:
 
 def _claim(place: Path, settings: Experiment) -> None:
     """Make the folder, or check that it holds this comparison; methods, seeds and headline may differ."""
-    values, plan = _facts(settings), place / PLAN
+    facts, plan = _facts(settings), place / PLAN
     if place.exists():
         # parsed as settings, so that a setting that an older plan lacks has its default
         before = _facts(recorded(read_toml(plan))) if plan.is_file() else None
         free: dict[str, Any] = {"compare": None, "pretrain": None}  # tables that change no run
-        if before is None or {**before, **free} != {**values, **free}:
+        if before is None or {**before, **free} != {**facts, **free}:
             raise UserError(f"{place} exists and holds something else: choose another name with --name to keep both")
     try:
         place.mkdir(parents=True, exist_ok=True)
-        plan.write_text(toml.dumps(values), encoding="utf-8")
+        # with the engine, so that runs that have not begun use it when the comparison is resumed
+        plan.write_text(toml.dumps({**facts, "engine": settings.as_dict()["engine"]}), encoding="utf-8")
     except OSError as error:
         raise UserError(f"{place} cannot be made: {error.strerror}") from None
 
