@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedtailor.engines import Job
+from fedtailor.learning.precision import native_bf16
 from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
 from fedtailor.runs.callbacks import Callback, CallbackList
 from fedtailor.runs.disk import DiskWatch
@@ -86,6 +87,8 @@ def _doubts(settings: Experiment, loop: RoundLoop, remote: bool) -> Iterator[str
     ):
         if doubt:
             yield f"{method.name or spec(method)}: {doubt}"
+    if settings.training.precision == "bf16" and not remote and not native_bf16(settings.engine.device):
+        yield "training.precision = 'bf16': this machine emulates bf16, which is slow and may give other last digits"
 
 
 def _warn(store: Store, callbacks: Callback, sentence: str) -> None:

@@ -14,7 +14,7 @@ from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, Decider, catalogue, spec
 from fedtailor.runs import toml
-from fedtailor.runs.assembly import assemble, check_data, devices_digest, job_of, policy_of
+from fedtailor.runs.assembly import assemble, check_data, devices_digest, job_of, policy_of, with_precision
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.deployed import outline
 from fedtailor.runs.disk import check_disk, least_bytes
@@ -215,6 +215,7 @@ def _begin(
 ) -> Run:
     check_place(place, overwrite)
     settings.method.check()
+    settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
     policy = policy_of(settings, job)
