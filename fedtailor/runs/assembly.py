@@ -11,7 +11,7 @@ import torch
 
 from fedtailor.data import Federation
 from fedtailor.devices import VirtualClock, virtual_clock
-from fedtailor.engines import Job, family_network, shared_and_kept
+from fedtailor.engines import Job, family_network, shared_and_kept, usable_device
 from fedtailor.errors import UserError
 from fedtailor.learning.precision import fails_in_bf16, resolved
 from fedtailor.learning.tensors import inputs_of
@@ -101,6 +101,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
     """Check all requirements of a run before anything is written, and build its job."""
     if settings.engine.kind != "inline":
         _check_importable(settings.method)
+    device = "cpu" if settings.engine.kind == "ray" else usable_device(settings.engine.device)
     settings = with_precision(settings)
     federation = resources.federation(settings)
     cohort = settings.participation.clients
@@ -116,7 +117,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         settings.training,
         settings.seed,
         federation,
-        settings.engine.device,
+        device,
         counts_work=settings.devices is not None,
         attack=settings.attack,
     )
