@@ -81,6 +81,7 @@ def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
         "seed": job.seed,
         "device": job.device,
         "counts_work": job.counts_work,
+        "measures": list(job.measures),
         "measured": job.measured,
         "federation": outline,
     }
@@ -97,6 +98,7 @@ def job_from(header: dict[str, Any], federation: Federation) -> Job:
         federation=federation,
         device=header["device"],
         counts_work=header["counts_work"],
+        measures=tuple(header["measures"]),
         measured=header["measured"],
     )
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedtailor.learning.features import FeatureCache, cacheable
-from fedtailor.learning.objectives import Loss, mean_loss
+from fedtailor.learning.objectives import Criterion, mean_loss
 from fedtailor.learning.optimisers import optimiser
 from fedtailor.learning.options import TrainOptions
 from fedtailor.learning.settings import TrainingSettings
@@ -50,6 +50,7 @@ def train(
     stream: torch.Generator,
     options: TrainOptions = NO_OPTIONS,
     cache: FeatureCache | None = None,
+    criterion: Criterion | None = None,
 ) -> Trace:
     """Train a part of the network on (x, y) and leave the result in it.
 
@@ -68,6 +69,8 @@ def train(
     cache
         Keeps the features of a frozen body for the next training with the same body. Without a cache they are
         computed once per training.
+    criterion
+        The loss; by default that of the settings for these targets.
 
     Examples
     --------
@@ -87,10 +90,13 @@ def train(
     forward: Callable[[Tensor], Tensor] = module
     if trained <= network.part("head") and options.objective is None and cacheable(network):
         x, forward = (cache or FeatureCache()).features(network, x), network.classify
+    loss_of: Callable[[Tensor, Tensor], Tensor] = _Loss(forward, criterion or Criterion.of(settings, y))
+    if options.objective is not None:
+        loss_of = partial(options.objective, network)
     training = Training(
         parameters,
         tensors={**dict(module.named_parameters()), **dict(module.named_buffers())},
-        loss_of=_Loss(forward, settings.loss) if options.objective is None else partial(options.objective, network),
+        loss_of=loss_of,
         optimiser=optimiser(settings, list(parameters.values()), settings.lr if options.lr is None else options.lr),
         fewest=2 if joined else 1,
         clip=settings.clip,
@@ -122,10 +128,10 @@ class _Loss:
     """The run's own loss."""
 
     forward: Callable[[Tensor], Tensor]
-    kind: Loss
+    criterion: Criterion
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return mean_loss(self.kind, self.forward(inputs), targets)
+        return mean_loss(self.criterion, self.forward(inputs), targets)
 
 
 def _batches(

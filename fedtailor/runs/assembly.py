@@ -30,6 +30,7 @@ from fedtailor.methods import (
 )
 from fedtailor.models import Network, build, count_flops
 from fedtailor.runs.cohort import largest_cohort
+from fedtailor.runs.fitting import check_loss, measuring_of
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment
 from fedtailor.weights import nbytes, select
@@ -95,6 +96,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
     federation = resources.federation(settings)
     for model in (settings.model, *settings.method.family(settings.model).values()):
         build(model, inputs_of(federation.samples), settings.seed)
+    check_loss(settings, federation)
     job = Job(
         settings.method,
         settings.model,
@@ -103,6 +105,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         federation,
         settings.engine.device,
         counts_work=settings.devices is not None,
+        measures=measuring_of(settings, federation).further,
     )
     _clock(settings, job)
     return job

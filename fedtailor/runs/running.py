@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.deployed import outline
 from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import run_episodes
+from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources, own_or_given
 from fedtailor.runs.sections import Evaluation
@@ -220,6 +222,7 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
             "federation": job.federation.digest(),
             "clients": job.federation.clients,
             "samples": outline(job.federation),
+            "measuring": asdict(measuring_of(settings, job.federation)),
             "devices": devices_digest(settings, job),
             **notes,
         }
