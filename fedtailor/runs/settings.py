@@ -9,11 +9,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, V
 
 from fedtailor.data import DataSettings
 from fedtailor.devices import Devices
-from fedtailor.engines import EngineSettings
+from fedtailor.engines import Attack, EngineSettings
 from fedtailor.errors import UserError
 from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Method, find, spec
 from fedtailor.models import ModelSettings
+from fedtailor.parties import Aggregation
 from fedtailor.runs.mistakes import Mistakes, mistakes, shown, shown_key
 from fedtailor.runs.sections import CompareSettings, Evaluation, Participation, PretrainSettings
 
@@ -42,12 +43,14 @@ class Experiment(BaseModel):
         The seed of every random stream.
     rounds : int
         Rounds of the federation.
-    data, model, training, participation, evaluation, engine : settings
+    data, model, training, participation, aggregation, evaluation, engine : settings
         The tables of the same names.
     method : Method
         The method, with its hyper-parameters as fields.
     devices : Devices or None
         The clients' devices; without them there is no virtual clock.
+    attack : Attack or None
+        The malicious clients of a simulation; without it all are honest.
 
     Examples
     --------
@@ -70,6 +73,8 @@ class Experiment(BaseModel):
     method: InstanceOf[Method] = Field(default_factory=lambda: find("fedavg")())
     participation: Participation = Participation()
     devices: Devices | None = Field(None, description="the clients' devices; without them there is no virtual clock")
+    aggregation: Aggregation = Aggregation()
+    attack: Attack | None = Field(None, description="malicious clients of a simulation; without it all are honest")
     evaluation: Evaluation = Evaluation()
     engine: EngineSettings = EngineSettings()
     compare: CompareSettings = CompareSettings()
@@ -201,10 +206,9 @@ def _validate(values: dict[str, Any], where: str) -> Experiment:
         raise Mistakes(where, [*problems, *mistakes(error, Experiment, values)]) from None
     except UserError as error:
         raise Mistakes(where, [*problems, str(error)]) from None
-    cohort = made.participation.clients
-    if cohort is not None and cohort > made.data.clients and made.data.partition.kind != "given":
-        said = f"participation.clients = {cohort}: there are only {made.data.clients} clients (data.clients)"
-        problems.append(said)
+    cohort, clients = made.participation.clients, made.data.filled.clients
+    if cohort is not None and clients is not None and cohort > clients:
+        problems.append(f"participation.clients = {cohort}: there are only {clients} clients (data.clients)")
     if problems:
         raise Mistakes(where, problems)
     return made
