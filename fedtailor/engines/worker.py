@@ -12,6 +12,7 @@ from torch import Tensor
 from fedtailor.engines.base import Job, Result, Task
 from fedtailor.engines.networks import family_network, run_network, shared_and_kept
 from fedtailor.learning import Criterion, Score, evaluate, evaluate_each
+from fedtailor.learning.precision import computing
 from fedtailor.learning.tensors import tensors
 from fedtailor.messages.payload import Rejected, check
 from fedtailor.messages.trees import has_objects, pack, restore, unpack
@@ -99,7 +100,8 @@ class Worker:
         test_sets = [self._tensors(client, "test") for client in task.clients]
         x, y = torch.cat([x for x, _ in test_sets]), torch.cat([y for _, y in test_sets])
         sizes = [len(y) for _, y in test_sets]
-        scores = evaluate_each(network, _channels_last(x), y, sizes, self._loss(y), self.job.measures)
+        with computing(network, self.job.training.precision):
+            scores = evaluate_each(network, _channels_last(x), y, sizes, self._loss(y), self.job.measures)
         return Result(task.index, scores=dict(zip(map(str, task.clients), scores, strict=True)))
 
     def _receive(self, task: Task) -> Client:
@@ -186,7 +188,8 @@ class Worker:
 
     def _test(self, client: Client) -> Score:
         x, y = self._tensors(client.id, "test")
-        return evaluate(client.model, x, y, self._loss(y), self.job.measures)
+        with computing(client.model, self.job.training.precision):
+            return evaluate(client.model, x, y, self._loss(y), self.job.measures)
 
     def _loss(self, targets: Tensor) -> Criterion:
         """The loss that evaluation reports; it has no weights."""

@@ -92,7 +92,7 @@ def outcomes(
     lost, right = [], []
     with evaluating(module), torch.inference_mode():
         for inputs, targets in zip(torch.split(x, CHUNK), torch.split(y, CHUNK), strict=True):
-            outputs = module(inputs)
+            outputs = network(inputs)
             lost.append(losses(loss, outputs, targets))
             right.append(hits(outputs, targets))
             if keep is not None:

@@ -64,6 +64,8 @@ def _known_loss(name: str) -> str:
     return name
 
 
+Precision = Literal["fp32", "bf16", "auto"]
+
 Schedule = Annotated[Constant | Exponential | Step | Cosine, Field(discriminator="kind")]
 
 
@@ -90,6 +92,11 @@ class TrainingSettings(BaseModel):
         None, description="weighted-cross-entropy: the weight of every class, the same on all clients"
     )
     huber_delta: float = Field(1.0, gt=0, description="huber: the error at which the loss turns into a line")
+    precision: Precision = Field(
+        "fp32",
+        description="bf16: forward and backward passes in bf16, weights and optimiser in fp32; "
+        "auto: bf16 where the processor has it",
+    )
 
     @model_validator(mode="after")
     def _weights_for_the_weighted_loss(self) -> "TrainingSettings":
