@@ -35,6 +35,8 @@ SIZE, INTENSITY = "size", "intensity"  # the names of the decisions
 class HAPFLAgents(AgentTables):
     """The agents of HAPFL: PPO1 chooses sizes, PPO2 intensities."""
 
+    rules: ClassVar = ("search",)
+
     size: PPOSettings = PPOSettings(hidden=(64, 64), actor_lr=0.02, buffer=5, discount=0.0)
     intensity: PPOSettings = PPOSettings(hidden=(64, 64, 64), actor_lr=3e-4, buffer=5, discount=0.0)
 
@@ -157,7 +159,7 @@ class HAPFL(AgentMethod):
 
     def fit(self, client: Client) -> None:
         """Line 16."""
-        lite, local, kind = client.network, client.model, client.training.loss
+        lite, local, kind = client.network, client.model, client.criterion
 
         def objective(_both: Network, inputs: Tensor, targets: Tensor) -> Tensor:
             x, y = local(inputs), lite(inputs)

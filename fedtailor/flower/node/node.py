@@ -15,9 +15,10 @@ from fedtailor.data.roster import Entry
 from fedtailor.engines import Job, Result, Task
 from fedtailor.engines.codec import job_from, result_message, tasks_from
 from fedtailor.engines.worker import Worker
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, one_line
 from fedtailor.flower.node.sources import load_data
 from fedtailor.flower.node.states import StateStore
+from fedtailor.learning.precision import native_bf16
 from fedtailor.messages.frames import Closed, decode, encode, receive, send
 from fedtailor.messages.trees import digest
 from fedtailor.methods import Payload, catalogue
@@ -68,6 +69,8 @@ class Node:
                 return self._describe(header)
             if header["kind"] == "finished":
                 return self._finish(header)
+            if header["kind"] == "turned away":
+                return self._turned_away(header)
             return self._execute_all(header, blobs)
         except UserError as refusal:
             return encode({"kind": "refusal", "reason": str(refusal)})
@@ -78,13 +81,18 @@ class Node:
 
     def _describe(self, header: Mapping[str, Any]) -> bytes:
         self.finished = False
-        entry = Entry.of(self.name, self._split(header["data"]), environment())
+        bf16 = "native" if native_bf16(self.device) else "emulated"
+        entry = Entry.of(self.name, self._split(header["data"]), {**environment(), "bf16": bf16})
         return encode({"kind": "hello", "entry": asdict(entry)})
 
     def _finish(self, header: Mapping[str, Any]) -> bytes:
         self.finished = True
         self.say(f"the run {header['run']} is finished; the model of this node is in {self._run_folder(header)}")
         return encode({"kind": "finished"})
+
+    def _turned_away(self, header: Mapping[str, Any]) -> bytes:
+        self.say(f"the coordinator turned this node away: {one_line(header['reason'])}")
+        return encode({"kind": "turned away"})
 
     def _execute_all(self, header: dict[str, Any], blobs: list[bytes]) -> bytes:
         tasks = tasks_from(header, blobs)
