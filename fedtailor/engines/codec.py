@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from fedtailor import imports
 from fedtailor.data import Federation
 from fedtailor.engines.base import Job, Result, Task
 from fedtailor.learning import Score, Trace, TrainingSettings
@@ -83,11 +84,13 @@ def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
         "counts_work": job.counts_work,
         "measured": job.measured,
         "federation": outline,
+        "imports": imports.restriction(),
     }
 
 
 def job_from(header: dict[str, Any], federation: Federation) -> Job:
     """Decode the job of `job_header`; the receiver adds the data."""
+    imports.restrict(header.get("imports"))
     name, fields = header["method"]
     return Job(
         method=find(name).model_validate(fields),

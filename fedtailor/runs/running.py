@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedtailor import imports
 from fedtailor.data import Federation
 from fedtailor.engines import Job
 from fedtailor.errors import UserError
@@ -127,6 +128,7 @@ def pretrain(
         return _begin(place, rehearsal, resources, one_callback(callbacks), deciders, notes)
 
 
+@imports.foreign()
 def resume(
     folder: str | Path,
     *,
@@ -196,6 +198,7 @@ def _begin(
     if place.exists():
         raise UserError(f"{place} exists: resume it with 'fedtailor resume {place}', or name another with --name")
     settings.method.check()
+    imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
     job = job_of(settings, resources)
     policy = policy_of(settings, job)
     resources.engine_for(settings)  # fails here if the engine is unavailable

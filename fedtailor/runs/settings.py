@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 from pydantic_core import ErrorDetails
 
+from fedtailor import imports
 from fedtailor.data import DataSettings
 from fedtailor.devices import Devices
 from fedtailor.engines import EngineSettings
@@ -139,7 +140,8 @@ def recorded(values: Mapping[str, Any]) -> Experiment:
     table = values.get("compare", {})
     if "metric" in table:
         table["model"] = table.pop("metric")
-    return experiment(values)
+    with imports.foreign():
+        return experiment(values)
 
 
 def method_dict(method: Method) -> dict[str, Any]:
