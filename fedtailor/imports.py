@@ -92,7 +92,7 @@ def load(name: str, what: str, kind: type | None = None) -> Any:
     try:
         found = getattr(import_module(where), attribute)
     except Exception as error:  # the import of a module may raise anything
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
             f"{what} {name!r} cannot be imported ({reason}): it is module:Class, found from this folder"
         ) from error

@@ -348,7 +348,7 @@ def test_function_that_returns_a_module_is_welcome() -> None:
         ("own_networks:NUMBER", "is not a class that extends torch.nn"),
         ("own_networks:nothing", "gives a NoneType"),
         ("own_networks:", "has no attribute ''"),
-        ("own_missing:Net", "cannot be imported (No module named 'own_missing')"),
+        ("own_missing:Net", "cannot be imported (ModuleNotFoundError: No module named 'own_missing')"),
         ("own_broken:Net", "cannot be imported"),
         (":Net", "cannot be imported"),
     ],
