@@ -18,6 +18,7 @@ ORDER = [
     ("errors", "version", "seeding"),
     ("imports",),
     ("weights",),
+    ("robust",),
     ("messages",),
     ("data",),
     ("models",),

@@ -2,16 +2,18 @@
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedtailor.errors import unknown
 
 from .partitions import Dirichlet, Partition
+from .readers import Roles
 from .sources import SOURCES
 
 OWN_SOURCES = ("folder", "synthetic")  # sources that are not a known data set
+RECORDED = ("python", "nodes")  # what a run records: a Federation given in Python, the nodes of a real federation
 
 
 class Settings(BaseModel):
@@ -61,6 +63,9 @@ class Synthetic(Settings):
         return image
 
 
+DEFAULTS = {"clients": 20, "partition": Dirichlet(), "split": Fractions()}  # if samples do not come divided
+
+
 class Shakespeare(Settings):
     """Windows of the roles' text, for source "shakespeare"."""
 
@@ -70,15 +75,27 @@ class Shakespeare(Settings):
 
 
 class DataSettings(Settings):
+    """Which samples there are, and how they are divided.
+
+    ``clients``, ``partition`` and ``split`` are None until something decides them: the settings, the data (a folder
+    with a file for each client comes divided), or else their defaults. See `resolve`.
+    """
+
     source: str = Field("digits", description="A known data set, 'synthetic', or 'folder'.")
     dir: Path | None = Field(
         None,
         description="Folder of the data sets' files; default $FEDTAILOR_DATA or ~/.cache/fedtailor/data.",
     )
-    clients: int = Field(20, ge=1, description="Number of clients.")
-    partition: Partition = Field(Dirichlet(), description="How the samples are divided among the clients.")
-    split: Literal["official"] | Fractions = Field(
-        Fractions(), description="'official' keeps the data set's test samples for testing; or fractions."
+    clients: int | None = Field(
+        None, ge=1, description="Number of clients; default 20, or those that the data come divided into."
+    )
+    partition: Partition | None = Field(
+        None, description="How the samples are divided among clients; default 'given' if they are, else 'dirichlet'."
+    )
+    split: Literal["official"] | Fractions | None = Field(
+        None,
+        description="'official' keeps the data's own test samples for testing; or fractions. Default: 'official' for "
+        "clients that bring test samples, else fractions of 0.75 and 0.25.",
     )
     val: float = Field(
         0.0,
@@ -93,13 +110,55 @@ class DataSettings(Settings):
     synthetic: Synthetic = Field(Synthetic(), description="For source 'synthetic'.")
     shakespeare: Shakespeare = Field(Shakespeare(), description="For source 'shakespeare'.")
     folder: Path | None = Field(None, description="For source 'folder': the folder with your data.")
+    label: str | None = Field(None, description="The column of a CSV file with the label; default: the last column.")
+    client: str | None = Field(None, description="The column of a CSV file with the client of each row.")
+    group: str | None = Field(
+        None, description="The column of a CSV file with a patient, say, whose rows stay on one side of a split."
+    )
+    time: str | None = Field(None, description="The column of a CSV file with each row's time, for a split by time.")
+    categorical: tuple[str, ...] = Field((), description="Columns of a CSV file whose numbers are codes of categories.")
+    ignore: tuple[str, ...] = Field((), description="Columns of a CSV file to leave out.")
+    target: Literal["class", "number"] | None = Field(
+        None, description="What the label of a CSV file is; default: decimals are numbers to predict, the rest classes."
+    )
+
+    @field_validator("categorical", "ignore", mode="before")
+    @classmethod
+    def _one_name_is_a_list(cls, names: Any) -> Any:
+        return (names,) if isinstance(names, str) else names
 
     @field_validator("source")
     @classmethod
     def _source_exists(cls, source: str) -> str:
-        if source not in SOURCES and source not in OWN_SOURCES:
+        if source not in SOURCES and source not in (*OWN_SOURCES, *RECORDED):
             raise unknown("data.source", source, [*SOURCES, *OWN_SOURCES])
         return source
+
+    @property
+    def may_be_divided(self) -> bool:
+        """Whether only the data can say if they come divided among clients."""
+        return self.source in ("folder", *RECORDED) or (self.source in SOURCES and SOURCES[self.source].divided)
+
+    @property
+    def filled(self) -> "DataSettings":
+        """These settings with their defaults, as far as they do not depend on the data."""
+        return self if self.may_be_divided else self.with_defaults()
+
+    def with_defaults(self) -> "DataSettings":
+        """These settings for samples that do not come divided among clients."""
+        return self.model_copy(update={key: value for key, value in DEFAULTS.items() if getattr(self, key) is None})
+
+    @property
+    def shortest(self) -> "DataSettings":
+        """The same settings without values that equal their defaults, for a digest that no new default changes."""
+        if self.may_be_divided:
+            return self
+        return self.model_copy(update={key: None for key, value in DEFAULTS.items() if getattr(self, key) == value})
+
+    @property
+    def roles(self) -> Roles:
+        """What the columns of a user's tables are for."""
+        return Roles(self.label, self.client, self.group, self.time, self.categorical, self.ignore, self.target)
 
     @property
     def directory(self) -> Path:

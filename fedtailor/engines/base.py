@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from fedtailor.data import Federation
+from fedtailor.engines.attacks import Attack
 from fedtailor.learning import Score, Trace, TrainingSettings
 from fedtailor.methods import Method, Moment
 from fedtailor.models import ModelSettings
@@ -26,7 +27,9 @@ class Job:
     federation: Federation
     device: str = "cpu"
     counts_work: bool = False  # whether results include the work of their task
+    measures: tuple[str, ...] = ()  # measures beside accuracy and loss
     measured: bool = False  # whether the engine measures how long tasks take on the clients' own devices
+    attack: Attack | None = None  # what malicious clients send; their data are in the federation
 
 
 @dataclass(frozen=True)

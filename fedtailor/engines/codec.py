@@ -9,6 +9,7 @@ from typing import Any
 
 from fedtailor import imports
 from fedtailor.data import Federation
+from fedtailor.engines.attacks import Attack
 from fedtailor.engines.base import Job, Result, Task
 from fedtailor.learning import Score, Trace, TrainingSettings
 from fedtailor.messages.frames import Message
@@ -82,7 +83,9 @@ def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
         "seed": job.seed,
         "device": job.device,
         "counts_work": job.counts_work,
+        "measures": list(job.measures),
         "measured": job.measured,
+        "attack": None if job.attack is None else job.attack.model_dump(mode="json"),
         "federation": outline,
         "imports": imports.restriction(),
     }
@@ -100,7 +103,9 @@ def job_from(header: dict[str, Any], federation: Federation) -> Job:
         federation=federation,
         device=header["device"],
         counts_work=header["counts_work"],
+        measures=tuple(header["measures"]),
         measured=header["measured"],
+        attack=None if header["attack"] is None else Attack.model_validate(header["attack"]),
     )
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fedtailor.engines.base import Job, Result, Task
 from fedtailor.engines.networks import family_network, run_network, shared_and_kept
-from fedtailor.learning import Score, evaluate, outcomes
+from fedtailor.learning import Criterion, Score, evaluate, evaluate_each
+from fedtailor.learning.precision import computing
 from fedtailor.learning.tensors import tensors
 from fedtailor.messages.payload import Rejected, check
 from fedtailor.messages.trees import has_objects, pack, restore, unpack
@@ -41,6 +42,8 @@ class Worker:
         self._second: Network | None = None
         self._family: dict[str, tuple[int, Network, Weights]] = {}  # by name: seed, network, initial weights
         self._work = WorkCounter()  # counts what the method does, not what the framework measures
+        attack, clients = job.attack, job.federation.clients
+        self._malicious = frozenset[int]() if attack is None else attack.clients(clients, job.seed)
 
     def execute(self, task: Task) -> Result:
         """Execute a task and return its result; an error in the task becomes the result's failure."""
@@ -61,7 +64,7 @@ class Worker:
         scores = {"received": self._test(client)} if "received" in task.measure else {}
         self._train(client)
         with self._counting():
-            reply = self.method.upload(client).pack()
+            reply = self._sent(client, self.method.upload(client), client.payload).pack()
         state = self._keep(client)
         trace = client.trace
         if "held" in task.measure:
@@ -87,7 +90,8 @@ class Worker:
         client = self._client(task)
         payload = self._payload(task)
         with self._counting():
-            reply: Payload = getattr(self.method, task.question)(client, payload)
+            honest: Payload = getattr(self.method, task.question)(client, payload)
+        reply = self._sent(client, honest, payload, task.question)
         return Result(task.index, client.id, reply.pack(), self._keep(client), trace=client.trace, work=client.spent)
 
     def _score(self, task: Task) -> Result:
@@ -95,15 +99,10 @@ class Worker:
         network.load(unpack(task.payload))
         test_sets = [self._tensors(client, "test") for client in task.clients]
         x, y = torch.cat([x for x, _ in test_sets]), torch.cat([y for _, y in test_sets])
-        losses, hits = outcomes(network, _channels_last(x), y, self.job.training.loss)
         sizes = [len(y) for _, y in test_sets]
-        scores = {
-            str(client): Score(int(hit.sum()), float(loss.double().sum()), len(hit))
-            for client, loss, hit in zip(
-                task.clients, torch.split(losses, sizes), torch.split(hits, sizes), strict=True
-            )
-        }
-        return Result(task.index, scores=scores)
+        with computing(network, self.job.training.precision):
+            scores = evaluate_each(network, _channels_last(x), y, sizes, self._loss(y), self.job.measures)
+        return Result(task.index, scores=dict(zip(map(str, task.clients), scores, strict=True)))
 
     def _receive(self, task: Task) -> Client:
         """Return the client after it received the payload."""
@@ -127,6 +126,18 @@ class Worker:
             for name, tensor in weights.items():
                 if isinstance(tensor, Tensor) and not finite(tensor):
                     raise Rejected(f"{name} is not finite after training (is the learning rate too high?)")
+
+    def _sent(self, client: Client, honest: Payload, received: Payload, question: str = "") -> Payload:
+        """Return what the client sends: its reply, or that of a malicious client in its place."""
+        if client.id not in self._malicious:
+            return honest
+        assert self.job.attack is not None
+        schema = (
+            self.method.ask_schema(question, self.network, self.shared)
+            if question
+            else self.method.reply_schema(self.network, self.shared)
+        )
+        return self.job.attack.reply(honest, received, self.initial, schema)
 
     def _counting(self) -> WorkCounter | nullcontext[None]:
         return self._work if self.job.counts_work else nullcontext()
@@ -177,7 +188,12 @@ class Worker:
 
     def _test(self, client: Client) -> Score:
         x, y = self._tensors(client.id, "test")
-        return evaluate(client.model, x, y, self.job.training.loss)
+        with computing(client.model, self.job.training.precision):
+            return evaluate(client.model, x, y, self._loss(y), self.job.measures)
+
+    def _loss(self, targets: Tensor) -> Criterion:
+        """The loss that evaluation reports; it has no weights."""
+        return Criterion.of(self.job.training, targets).unweighted()
 
     def _data(self, client: int) -> Callable[[str], tuple[Tensor, Tensor]]:
         loaded: dict[str, tuple[Tensor, Tensor]] = {}

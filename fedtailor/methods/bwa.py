@@ -11,6 +11,8 @@ from fedtailor.parties import AgentTables
 class BWAAgents(AgentTables):
     """The agent of BWA, which learns at the end of an episode (lines 16-23)."""
 
+    rules: ClassVar = ()
+
     # Deviation: the critic (line 19) learns lambda-returns, whose values are fixed while it learns; with gae_lambda = 0
     # they are the paper's r + gamma V(s').
     adjustment: PPOSettings = PPOSettings(
@@ -78,7 +80,8 @@ BWA.card = Card(
         "batch is half the steps",
         "the rates, passes and discount of PPO are not in the paper: ours learn from a few hundred decisions, each "
         "for its own reward (discount 0), since a short episode says little about the distant future",
-        "batch size and weights are clipped separately in PPO's objective, and weights learn in small steps",
+        "batch size and weights are clipped separately in PPO's objective",
+        "the scale of the weights' logits (spread) is not in the paper",
     ),
     only_sums=False,
 )

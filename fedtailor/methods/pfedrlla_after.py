@@ -17,6 +17,8 @@ from fedtailor.weights import Weights, mean, select
 class PFedRLLAAfterAgents(AgentTables):
     """The agent of pFedRLLA-after."""
 
+    rules: ClassVar = ("similarity", "prior")
+
     head_weights: DDPGSettings = DDPGSettings(
         learn="always", network="attention", critic_lr=0.004, noise=0.3, updates=10, penalty=0.4
     )
@@ -69,6 +71,11 @@ class PFedRLLAAfter(HeadMixing):
     @property
     def agent_options(self) -> dict[str, Any]:
         return {"prior": None if self.start == "none" else self.embedding.size + 2}  # the feature "log similarity"
+
+    def shape(self, server: Server) -> dict[str, int | str]:
+        """Also what the agent begins with: its policy is a difference from that."""
+        begins = f"own = {self.own:g}" if self.start == "own" else self.start
+        return {**super().shape(server), "initial weights": begins}
 
     def prior(self, near: Tensor, known: Tensor, others: int) -> Tensor:
         if self.start == "own" and known[:others].any():

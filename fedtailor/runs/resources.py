@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fedtailor.data import Federation, build
+from fedtailor.data import DataSettings, Federation, build, resolve
+from fedtailor.data.partitions import Given
 from fedtailor.engines import Engine, open_engine
 from fedtailor.runs.settings import Experiment
 
@@ -19,13 +20,29 @@ class Resources:
     _federation: tuple[Any, Federation] | None = None
 
     def federation(self, settings: Experiment) -> Federation:
-        """The clients' data; loaded again only if the settings ask for other data."""
+        """The clients' data, with the labels of malicious clients."""
+        clean = self._clean(settings)
+        return clean if settings.attack is None else settings.attack.data(clean, settings.seed)
+
+    def _clean(self, settings: Experiment) -> Federation:
+        """The data; loaded again only if the settings ask for other data."""
         if self.given is not None:
             return self.given
         key = (settings.data, settings.partition_seed, settings.carves_validation)
         if self._federation is None or self._federation[0] != key:
             self._federation = (key, build(*key[:2], needs_validation=key[2]))
         return self._federation[1]
+
+    def resolved(self, settings: Experiment) -> Experiment:
+        """The settings as a run records them: with the data that it used, and all that these decided."""
+        if settings.data.source == "nodes":
+            return settings
+        federation = self.federation(settings)
+        if self.given is not None:
+            data = DataSettings(source="python", clients=federation.clients, partition=Given())
+        else:
+            data = resolve(settings.data, federation.samples)
+        return settings.model_copy(update={"data": data})
 
     def engine_for(self, settings: Experiment) -> Engine:
         """The engine, opened at the first call; raises a `UserError` if it is unavailable."""

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, Decider, catalogue, spec
 from fedtailor.runs import toml
-from fedtailor.runs.assembly import check_data, devices_digest, job_of, policy_of
+from fedtailor.runs.assembly import assemble, check_data, devices_digest, job_of, policy_of, with_precision
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.deployed import outline
+from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.environment import environment
-from fedtailor.runs.episodes import run_episodes
+from fedtailor.runs.episodes import Interrupted, run_episodes
+from fedtailor.runs.fitting import measuring_of
+from fedtailor.runs.folders import check_place, fresh_name, remove
+from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources, own_or_given
 from fedtailor.runs.sections import Evaluation
@@ -36,6 +41,7 @@ def run(
     resources: Resources | None = None,
     deciders: Mapping[str, Decider] | None = None,
     notes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Run:
     """Run an experiment from the start in a new folder.
 
@@ -44,7 +50,8 @@ def run(
     source : str, Path, mapping, Experiment or None, optional
         The experiment: a TOML file, its settings, or an `Experiment`; None for the default settings.
     folder : str or Path, optional
-        The folder of the run, which must not exist; ``runs/<name>`` by default.
+        The folder of the run, which must not exist. By default ``runs/<name>`` or, if that exists, the first of
+        ``runs/<name>-2``, ``runs/<name>-3``, ...
     federation : Federation, optional
         The clients' data, instead of those that the data settings describe.
     callbacks : Callback or sequence of Callback, optional
@@ -55,6 +62,8 @@ def run(
         By the name of a decision: a function of the server and the question that replaces the method's agent.
     notes : mapping, optional
         Values to store with the run.
+    overwrite : bool, optional
+        Replace a run in the folder, if it is not running.
 
     Returns
     -------
@@ -75,10 +84,9 @@ def run(
     True
     >>> run.close()
     """
-    settings = experiment(source)
-    place = Path(folder) if folder is not None else Path("runs") / settings.name
+    settings, place = _named(experiment(source), folder, Path("runs"), overwrite)
     with own_or_given(resources, federation) as resources:
-        return _begin(place, settings, resources, one_callback(callbacks), deciders, notes or {})
+        return _begin(place, settings, resources, one_callback(callbacks), deciders, notes or {}, overwrite)
 
 
 def pretrain(
@@ -89,6 +97,7 @@ def pretrain(
     callbacks: Callbacks = None,
     resources: Resources | None = None,
     deciders: Mapping[str, Decider] | None = None,
+    overwrite: bool = False,
 ) -> Run:
     """Train a method's agent, for the method's ``policy`` setting in other runs.
 
@@ -100,8 +109,8 @@ def pretrain(
     source : str, Path, mapping or Experiment
         The experiment that the agent learns in, with a method that has an agent.
     folder : str or Path, optional
-        The folder of the run, which must not exist; ``policies/<name>`` by default.
-    federation, callbacks, resources, deciders
+        The folder of the run, which must not exist; by default ``policies/<name>`` or a fresh name, as in `run`.
+    federation, callbacks, resources, deciders, overwrite
         As in `run`.
 
     Returns
@@ -121,11 +130,11 @@ def pretrain(
         able = ", ".join(name for name, kind in catalogue().items() if issubclass(kind, AgentMethod))
         raise UserError(f"{spec(settings.method)} has no agent to pre-train; these have: {able}")
     changes = {"method": settings.method.rehearsal(), "evaluation": Evaluation(every=0, final=False)}
-    place = Path(folder) if folder is not None else Path("policies") / settings.name
+    settings, place = _named(settings, folder, Path("policies"), overwrite)
     notes = {"episodes": settings.pretrain.episodes}
     with own_or_given(resources, federation) as resources:
         rehearsal = settings.model_copy(update=changes)
-        return _begin(place, rehearsal, resources, one_callback(callbacks), deciders, notes)
+        return _begin(place, rehearsal, resources, one_callback(callbacks), deciders, notes, overwrite)
 
 
 @imports.foreign()
@@ -174,6 +183,10 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
+        if settings.data.source == "python" and resources.given is None:
+            raise UserError(
+                f"{place} began with a federation given in Python: resume it with fedtailor.resume(..., federation=...)"
+            )
         job = job_of(settings, resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
@@ -187,6 +200,14 @@ def resume(
         return run_episodes(place, settings, job, resources, one_callback(callbacks), deciders, policy)
 
 
+def _named(settings: Experiment, folder: str | Path | None, parent: Path, overwrite: bool) -> tuple[Experiment, Path]:
+    """The folder of a run, and the settings with its name: a fresh one if the caller names no folder."""
+    if folder is not None:
+        return settings, Path(folder)
+    name = settings.name if overwrite else fresh_name(parent, settings.name)
+    return settings.model_copy(update={"name": name}), parent / name
+
+
 def _begin(
     place: Path,
     settings: Experiment,
@@ -194,16 +215,28 @@ def _begin(
     callbacks: Callback,
     deciders: Mapping[str, Decider] | None,
     notes: Mapping[str, Any],
+    overwrite: bool = False,
 ) -> Run:
-    if place.exists():
-        raise UserError(f"{place} exists: resume it with 'fedtailor resume {place}', or name another with --name")
+    check_place(place, overwrite)
     settings.method.check()
     imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
+    settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
+    settings = resources.resolved(settings)
     policy = policy_of(settings, job)
-    resources.engine_for(settings)  # fails here if the engine is unavailable
+    engine = resources.engine_for(settings)  # fails here if the engine is unavailable
+    needed = least_bytes(assemble(settings, job), engine.remote)
+    check_disk(place, needed)
+    callbacks.expects(needed)
+    remove(place)
     _create(place, settings, job, notes)
-    return run_episodes(place, settings, job, resources, callbacks, deciders, policy)
+    try:
+        return run_episodes(place, settings, job, resources, callbacks, deciders, policy)
+    except Exception as error:
+        fault = isinstance(error, ClientsFailed) or not isinstance(error, UserError | Interrupted)
+        if fault and not _begun(place):
+            remove(place)  # an error in the method's code before the first round is complete: nothing to resume
+        raise
 
 
 def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any]) -> None:
@@ -223,6 +256,7 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
             "federation": job.federation.digest(),
             "clients": job.federation.clients,
             "samples": outline(job.federation),
+            "measuring": asdict(measuring_of(settings, job.federation)),
             "devices": devices_digest(settings, job),
             **notes,
         }

@@ -5,6 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedtailor.data import DataSettings
+from fedtailor.data.partitions import Given
 from fedtailor.data.roster import Entry, federation_of
 from fedtailor.errors import UserError
 from fedtailor.flower.coordinator.engine import FlowerEngine
@@ -13,11 +15,13 @@ from fedtailor.flower.coordinator.nodes import Nodes
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.programs import require
 from fedtailor.runs import Run, resume, run
+from fedtailor.runs.assembly import with_precision
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import Store
 
+CLIP = 3.0  # aggregation.clip of a federation whose settings do not name it
 RECONNECT_TIMEOUT = 60.0  # seconds that nodes have to reconnect after the coordinator restarted
 
 
@@ -58,7 +62,7 @@ def serve(
     >>> run = serve(experiment("experiment.toml"), Path("runs/hospitals"), keys=Path("keys"))  # doctest: +SKIP
     """
     require()
-    settings = federated(settings)
+    settings = _with_precision(federated(settings), folder)
     _members_of(settings, folder)  # refuses before anything is started
     server_keys = None if keys is None else ServerKeys(keys)
     with Link(host, port, server_keys, settings.engine.limit_bytes, say) as link:
@@ -74,9 +78,10 @@ def serve_on(
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Run:
     """Run one experiment on an open link, as `serve` does; a link can serve several runs, one after the other."""
-    settings = federated(settings)
+    settings = _with_precision(federated(settings), folder)
     members, clients = _members_of(settings, folder), settings.data.clients
-    nodes = Nodes(link, _data_settings(settings), say)
+    assert clients is not None
+    nodes = Nodes(link, _data_settings(settings), say, bf16=settings.training.precision == "bf16")
 
     def progress(names: list[str]) -> None:
         say(f"{len(names)} of {clients} nodes: {', '.join(names)}")
@@ -98,12 +103,33 @@ def serve_on(
 
 
 def federated(settings: Experiment) -> Experiment:
-    """Return the experiment as a federation runs it: on Flower, with each client tested where its data are."""
-    changes = {
+    """Return the experiment as a federation runs it.
+
+    It runs on Flower, tests each client where its data are, and clips changes unless the settings say otherwise.
+    """
+    if settings.attack is not None:
+        raise UserError("attack: malicious clients belong to a simulation; remove the table [attack]")
+    aggregation = settings.aggregation
+    if "clip" not in aggregation.model_fields_set:
+        aggregation = aggregation.model_copy(update={"clip": CLIP})
+    split = settings.data.with_defaults()
+    kept = {key: getattr(split, key) for key in ("clients", "split", "val", "seed")}
+    changes: dict[str, Any] = {
+        "data": DataSettings(source="nodes", partition=Given(), **kept),
+        "aggregation": aggregation,
         "engine": settings.engine.model_copy(update={"kind": "flower"}),
         "evaluation": settings.evaluation.model_copy(update={"together": False}),
     }
     return settings.model_copy(update=changes)
+
+
+def _with_precision(settings: Experiment, folder: Path) -> Experiment:
+    """Resolve ``training.precision = "auto"``: as the run in this folder did, otherwise for this machine."""
+    if settings.training.precision != "auto" or not folder.exists():
+        return with_precision(settings)
+    with Store(folder) as store:
+        known = experiment(store.meta("experiment")).training.precision
+    return settings.model_copy(update={"training": settings.training.model_copy(update={"precision": known})})
 
 
 def _data_settings(settings: Experiment) -> dict[str, Any]:

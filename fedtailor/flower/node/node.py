@@ -19,6 +19,7 @@ from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
 from fedtailor.flower.node.sources import load_data
 from fedtailor.flower.node.states import StateStore
+from fedtailor.learning.precision import native_bf16
 from fedtailor.messages.frames import Closed, decode, encode, receive, send
 from fedtailor.messages.trees import digest
 from fedtailor.methods import Payload, catalogue
@@ -80,7 +81,8 @@ class Node:
 
     def _describe(self, header: Mapping[str, Any]) -> bytes:
         self.finished = False
-        entry = Entry.of(self.name, self._split(header["data"]), environment())
+        bf16 = "native" if native_bf16(self.device) else "emulated"
+        entry = Entry.of(self.name, self._split(header["data"]), {**environment(), "bf16": bf16})
         return encode({"kind": "hello", "entry": asdict(entry)})
 
     def _finish(self, header: Mapping[str, Any]) -> bytes:

@@ -267,6 +267,8 @@ class _Planner:
             for seed in seeds:
                 changes = {"seed": seed, "validation": validation, "method": method}
                 settings = self._experiment(name, {**values, **changes})
+                if settings.training.precision == "auto":
+                    raise UserError(f"{self._at(name)}: training.precision = 'auto' depends on the machine: name one")
                 policy = needed[label]
                 key = _key(settings, policy, declared.pretrain, [code, given] if code else None)
                 settings = settings.model_copy(update={"name": file_name(f"{name}-{label}-s{seed}")})
@@ -305,7 +307,7 @@ class _Planner:
 
 def _key(settings: Experiment, policy: Step | None, pretrains: bool, deciders: Any) -> str:
     """A digest of everything that the results depend on except the data, whose digest is in the record."""
-    table = canonical(settings)
+    table = canonical(settings.model_copy(update={"data": settings.data.shortest}))
     for place in ("name", "engine", "compare", *(() if pretrains else ("pretrain",))):
         table.pop(place, None)
     table.get("data", {}).pop("dir", None)
@@ -342,4 +344,4 @@ def file_name(text: str) -> str:
 
 
 def _clients(step: Step) -> int:
-    return max(step.settings.data.clients, step.settings.participation.clients or 1)
+    return max(step.settings.data.filled.clients or 1, step.settings.participation.clients or 1)
