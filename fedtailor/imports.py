@@ -93,8 +93,9 @@ def load(name: str, what: str, kind: type | None = None) -> Any:
         found = getattr(import_module(where), attribute)
     except Exception as error:  # the import of a module may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())
+        form = "module:function" if kind is None else "module:Class"
         raise UserError(
-            f"{what} {name!r} cannot be imported ({reason}): it is module:Class, found from this folder"
+            f"{what} {name!r} cannot be imported ({reason}): it is {form}, found from this folder"
         ) from error
     if kind is not None and not _fits(found, kind, current is None or name in _own | _remembered()):
         raise UserError(f"{what} {name!r} is not a class that extends {kind.__module__}.{kind.__qualname__}")

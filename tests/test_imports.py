@@ -13,6 +13,7 @@ from torch import nn
 import fedtailor
 from fedtailor import imports
 from fedtailor.errors import UserError
+from fedtailor.learning.own import own_function
 from fedtailor.runs.store import Store
 
 TRAP = """
@@ -100,6 +101,15 @@ def test_what_the_user_has_used_before_passes(trap: Path, tmp_path: Path, monkey
     fedtailor.load_model(export(tmp_path / "export", "trap:Net"))
     with pytest.raises(UserError):
         fedtailor.load_model(export(tmp_path / "other", "trap:make"))
+
+
+def test_losses_and_measures_pass_the_same_gate(trap: Path) -> None:
+    with imports.foreign():
+        for setting in ("training.loss", "evaluation.measures"):
+            with pytest.raises(UserError, match=rf"{setting} = 'trap:bare' is code that is not imported"):
+                own_function("trap:bare", setting)
+    assert not trap.exists()
+    assert callable(own_function("trap:bare", "training.loss"))
 
 
 def test_nothing_inside_a_restriction_allows_more(trap: Path) -> None:
