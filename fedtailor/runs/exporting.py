@@ -18,13 +18,13 @@ from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.learning.tensors import inputs_of, normalise
 from fedtailor.models import Inputs, ModelSettings, build
-from fedtailor.runs.accounting import promise
 from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import described, kept
 from fedtailor.runs.environment import environment
 from fedtailor.runs.ledger import Ledger
 from fedtailor.runs.loop import RoundLoop
+from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment, experiment, method_dict
 from fedtailor.runs.store import Store
@@ -90,7 +90,7 @@ def export_client(run: str | Path, client: int, target: str | Path, *, federatio
     ['card.json', 'model.safetensors']
     """
     settings, job, network, weights = personal_model(run, client, federation)
-    return _write(Path(target), settings, job, network, weights, {"client": client})
+    return _write(Path(target), settings, job, network, weights, {"client": client, **_privacy(run)})
 
 
 def export_global(
@@ -124,7 +124,7 @@ def export_global(
     if model not in models:
         held = ", ".join(sorted(models)) or "none: its clients' models are personal, export them with --client"
         raise UserError(f"{run} has no {model!r} model on its server (it holds {held})")
-    return _write(Path(target), settings, job, model, models[model], {"server_model": model})
+    return _write(Path(target), settings, job, model, models[model], {"server_model": model, **_privacy(run)})
 
 
 def load_model(folder: str | Path, allow: Iterable[str] = ()) -> Model:
@@ -223,10 +223,15 @@ def _inline(store: Store) -> Experiment:
     return experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
 
 
+def _privacy(run: str | Path) -> dict[str, Any]:
+    """The run's differential privacy as a fact of a card; nothing without privacy."""
+    with Run(run) as opened:
+        sentences = [promise.sentence for promise in opened.privacy]
+    return {"privacy": sentences} if sentences else {}
+
+
 def _write(target: Path, settings: Experiment, job: Job, network: str, weights: Weights, what: dict[str, Any]) -> Path:
     facts = {**what, "run": settings.name, "rounds": settings.rounds, "data": settings.data.source}
-    if promised := promise(settings, settings.rounds):
-        facts["privacy"] = promised.sentence
     return write_model(target, job, network, weights, facts)
 
 
