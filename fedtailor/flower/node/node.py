@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from fedtailor import imports
 from fedtailor.data import DataSettings, Federation, Samples
 from fedtailor.data.federation import one_client
 from fedtailor.data.roster import Entry
 from fedtailor.engines import Job, Result, Task
 from fedtailor.engines.codec import job_from, result_message, tasks_from
 from fedtailor.engines.worker import Worker
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, one_line
 from fedtailor.flower.node.sources import load_data
 from fedtailor.flower.node.states import StateStore
 from fedtailor.learning.precision import native_bf16
@@ -69,7 +70,10 @@ class Node:
                 return self._describe(header)
             if header["kind"] == "finished":
                 return self._finish(header)
-            return self._execute_all(header, blobs)
+            if header["kind"] == "turned away":
+                return self._turned_away(header)
+            with imports.foreign(self.allowed, "this node's owner can allow it with --allow {name}"):
+                return self._execute_all(header, blobs)
         except UserError as refusal:
             return encode({"kind": "refusal", "reason": str(refusal)})
         except Exception as error:
@@ -87,6 +91,10 @@ class Node:
         self.finished = True
         self.say(f"the run {header['run']} is finished; the model of this node is in {self._run_folder(header)}")
         return encode({"kind": "finished"})
+
+    def _turned_away(self, header: Mapping[str, Any]) -> bytes:
+        self.say(f"the coordinator turned this node away: {one_line(header['reason'])}")
+        return encode({"kind": "turned away"})
 
     def _execute_all(self, header: dict[str, Any], blobs: list[bytes]) -> bytes:
         tasks = tasks_from(header, blobs)
@@ -151,20 +159,16 @@ class Node:
         """Return a worker for the job of a message: the last one if the job is the same."""
         key = digest(encode({name: header[name] for name in ("job", "client", "clients", "outline", "data")}))
         if self._worker is None or self._worker[0] != key:
-            self._check_code(header["job"])
+            self._check_method(header["job"]["method"][0])
             here = self._split(header["data"])
             federation = Federation(_relabelled(here.samples, header["outline"]), here.train, here.val, here.test)
             job = job_from(header["job"], federation.placed(header["client"], header["clients"]))
             self._worker = (key, Worker(replace(job, device=self.device)))
         return self._worker[1]
 
-    def _check_code(self, job: Mapping[str, Any]) -> None:
-        """Refuse to import code that the owner of this node did not allow."""
-        for name in (job["method"][0], job["model"]["name"]):
-            if ":" in name and name not in self.allowed:
-                raise UserError(f"this node does not run {name!r}: its owner can allow it with --allow {name}")
-        if ":" not in job["method"][0] and job["method"][0] not in catalogue():
-            raise UserError(f"this node has no method {job['method'][0]!r}: is its fedtailor older?")
+    def _check_method(self, name: str) -> None:
+        if ":" not in name and name not in catalogue():
+            raise UserError(f"this node has no method {name!r}: is its fedtailor older?")
 
     def _run_folder(self, header: Mapping[str, Any]) -> Path:
         """Return the folder of a run; the name comes from the coordinator, so only safe characters are used."""
