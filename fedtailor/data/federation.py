@@ -133,7 +133,8 @@ class Federation:
         """This client's data, placed at index ``client`` of ``clients``; all others are empty."""
         counts = [np.where(np.arange(clients + 1) > client, shares.offsets[-1], 0) for shares in self._shares]
         train, val, test = (Shares(s.indices, n) for s, n in zip(self._shares, counts, strict=True))
-        return Federation(self.samples, train, val, test)
+        labels = tuple(self.labels[0] if k == client else f"client-{k}" for k in range(clients)) if self.labels else ()
+        return Federation(self.samples, train, val, test, labels)
 
     @property
     def _shares(self) -> tuple[Shares, Shares, Shares]:

@@ -153,7 +153,9 @@ class Node:
         if self._worker is None or self._worker[0] != key:
             self._check_code(header["job"])
             here = self._split(header["data"])
-            federation = Federation(_relabelled(here.samples, header["outline"]), here.train, here.val, here.test)
+            federation = Federation(
+                _relabelled(here.samples, header["outline"]), here.train, here.val, here.test, (self.name,)
+            )
             job = job_from(header["job"], federation.placed(header["client"], header["clients"]))
             self._worker = (key, Worker(replace(job, device=self.device)))
         return self._worker[1]
