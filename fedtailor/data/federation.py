@@ -1,7 +1,7 @@
 """A federation's data: all samples once, and each client's train, validation and test share of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -12,6 +12,7 @@ from fedtailor.seeding import numpy_stream
 
 from . import splits
 from .partitions import OneLabel, Pool
+from .preprocessing import Preprocess, Preprocessing, fit
 from .samples import Column, Samples
 from .settings import DataSettings, Fractions
 from .shares import Shares
@@ -84,6 +85,8 @@ class Federation:
         }
         if samples.columns:
             outline["columns"] = [[column.name, list(column.categories)] for column in samples.columns]
+        if samples.preprocessing is not None:
+            outline["preprocessing"] = samples.preprocessing.as_dict()
         if self.labels:
             outline["names"] = list(self.labels)
         return outline
@@ -91,6 +94,7 @@ class Federation:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], outline: Mapping[str, Any]) -> "Federation":
         """Rebuild a federation from its ``arrays()`` and ``outline()``, without copying arrays."""
+        prepared = outline.get("preprocessing")
         samples = Samples(
             x=arrays["x"],
             y=arrays["y"],
@@ -102,6 +106,7 @@ class Federation:
             std=tuple(outline["std"]),
             vocabulary=int(outline["vocabulary"]),
             columns=tuple(Column(name, tuple(values)) for name, values in outline.get("columns", ())),
+            preprocessing=None if prepared is None else Preprocessing.from_dict(prepared),
         )
         train, val, test = (
             Shares(arrays[f"{name}_indices"], arrays[f"{name}_offsets"]) for name in ("train", "val", "test")
@@ -128,7 +133,15 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     train, val, test = _split(samples, shares, settings, seed)
     if needs_validation and not len(val.indices):
         train, val = _carve_validation(samples, train, VALIDATION, settings, seed)
-    return Federation(samples, train, val, test)
+    return prepared(Federation(samples, train, val, test), settings.preprocess)
+
+
+def prepared(federation: Federation, settings: Preprocess) -> Federation:
+    """The federation with the pre-processing of these settings, fitted to its training samples."""
+    made = fit(federation.samples, federation.train, settings)
+    if made is None:
+        return federation
+    return replace(federation, samples=replace(federation.samples, preprocessing=made))
 
 
 def one_client(

@@ -18,6 +18,8 @@ A ``.npz`` file holds ``x`` and ``y``, and may hold
 * ``mean``, ``std``: per channel of images, for values scaled to 0..1 (default 0.5 and 0.25);
 * ``client`` (and ``client_test``): the name or number of each sample's client, in layout (b);
 * ``classes``: names of the classes 0, 1, ... when ``y`` holds numbers;
+* ``columns``: names of the columns of a table, in which NaN is a missing value; ``categories``: for each of them, its
+  categories as a list in JSON, whose places the column holds, or ``[]`` for numbers;
 * ``vocabulary``: the number of token ids; with it, an integer ``x`` holds token ids, 0 = padding.
 
 ``x`` is uint8 ``(N, H, W)`` or ``(N, H, W, C)`` for images; other numbers are features, used as
@@ -27,6 +29,7 @@ A ``.csv`` file has one sample per row: the features, then the label in the last
 without a header. Nothing is ever unpickled.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +39,7 @@ import numpy as np
 
 from fedtailor.errors import UserError
 
+from .columns import Column
 from .samples import Samples
 
 if TYPE_CHECKING:
@@ -59,6 +63,7 @@ class Table:
     val: int = 0  # number of validation rows; they follow the training rows
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    columns: tuple[Column, ...] = ()
 
 
 def folder(place: Path | None) -> Samples:
@@ -134,6 +139,8 @@ def _alike(tables: Sequence[Table]) -> None:
             raise UserError(f"{table.path} and {first.path} have different kinds of y: make them alike")
         if (table.classes, table.vocabulary) != (first.classes, first.vocabulary):
             raise UserError(f"{table.path} and {first.path} have different classes or vocabulary: make them the same")
+        if table.columns != first.columns:
+            raise UserError(f"{table.path} and {first.path} have different columns or categories: make them the same")
 
 
 def _samples(tables: Sequence[Table], clients: np.ndarray | None) -> Samples:
@@ -152,6 +159,7 @@ def _samples(tables: Sequence[Table], clients: np.ndarray | None) -> Samples:
         groups=None if groups is None else groups.astype(np.int64),
         group_names=names,
         vocabulary=tables[0].vocabulary,
+        columns=tables[0].columns,
     )
     if x.dtype != np.uint8:
         return samples
@@ -192,9 +200,9 @@ def _checked(path: Path, read: Callable[[Path], Table]) -> Table:
         raise UserError(f"{path} cannot be read ({detail}): {HINT}") from problem
     if not len(table.y):
         raise UserError(f"{path} holds no samples: add some or remove the file")
-    if table.x.dtype.kind == "f" and not np.isfinite(table.x).all():
-        row = int(np.argwhere(~np.isfinite(table.x))[0][0])
-        raise UserError(f"{path} has a value in sample {row} of x that is not finite: correct or remove it")
+    if table.x.dtype.kind == "f" and np.isinf(table.x).any():
+        row = int(np.argwhere(np.isinf(table.x))[0][0])
+        raise UserError(f"{path} has a value in sample {row} of x that is infinite: correct or remove it")
     if table.y.dtype.kind == "f" and not np.isfinite(table.y).all():
         raise UserError(f"{path} has a value in y that is not finite: correct or remove it")
     return table
@@ -232,9 +240,23 @@ def _table(path: Path, arrays: Mapping[str, np.ndarray]) -> Table:
         classes=tuple(str(name) for name in arrays.get("classes", ())),
         vocabulary=vocabulary,
         val=len(arrays["x_val"]) if "x_val" in arrays else 0,
+        columns=_columns(path, arrays, inputs),
         mean=_channels(path, "mean", arrays, inputs),
         std=_channels(path, "std", arrays, inputs),
     )
+
+
+def _columns(path: Path, arrays: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[Column, ...]:
+    """The columns of a table; the codes in a column must be places in its categories."""
+    names = [str(name) for name in np.atleast_1d(arrays.get("columns", ()))]
+    categories = [json.loads(str(one)) for one in np.atleast_1d(arrays.get("categories", ["[]"] * len(names)))]
+    if len(names) != len(categories) or (names and x.shape[1:] != (len(names),)):
+        raise UserError(f"{path} needs a name, and a list of categories, for each of its columns: {HINT}")
+    for j, known in enumerate(categories):
+        codes = x[~np.isnan(x[:, j]), j] if known else np.zeros(0)
+        if not np.isin(codes, np.arange(len(known))).all():
+            raise UserError(f"{path} has codes in column {names[j]!r} that are not 0..{len(known) - 1}: {HINT}")
+    return tuple(Column(name, tuple(str(one) for one in known)) for name, known in zip(names, categories, strict=True))
 
 
 def _channels(path: Path, name: str, arrays: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[float, ...]:
@@ -303,6 +325,9 @@ def write_clients(federation: "Federation", target: Path) -> list[Path]:
     facts: dict[str, Any] = {"vocabulary": samples.vocabulary} if samples.vocabulary else {}
     facts |= {"classes": np.array(samples.classes)} if samples.classes else {}
     facts |= {"mean": samples.mean, "std": samples.std} if samples.mean else {}
+    if samples.columns:
+        facts["columns"] = np.array([column.name for column in samples.columns])
+        facts["categories"] = np.array([json.dumps(column.categories) for column in samples.columns])
     width = len(str(federation.clients - 1))
     for client in range(federation.clients):
         arrays = dict(facts)

@@ -4,14 +4,16 @@ Nodes send numbers of samples, class names, shapes and a digest; their data stay
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedtailor.errors import UserError
 
+from .columns import Column
 from .federation import Federation
+from .preprocessing import Kind, Preprocess, Preprocessing, Summary, agree, check_missing, needed
 from .samples import Samples
 from .shares import Shares
 
@@ -35,11 +37,20 @@ class Entry:
     vocabulary: int
     digest: str  # of its data, which must not change in a run
     environment: dict[str, Any]
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the columns of a table: name and own categories
+    summary: Summary | None = None  # of its training samples, if pre-processing needs it
 
     @classmethod
-    def of(cls, name: str, federation: Federation, environment: Mapping[str, Any]) -> "Entry":
-        """Describe a node by its name, its data (a federation of one client) and its versions."""
-        samples = federation.samples
+    def of(
+        cls,
+        name: str,
+        federation: Federation,
+        environment: Mapping[str, Any],
+        preprocess: Preprocess | None = None,
+    ) -> "Entry":
+        """Describe a node: its name, its data (a federation of one client), its versions, and sums if needed."""
+        samples, preprocess = federation.samples, preprocess or Preprocess()
+        check_missing(samples, preprocess)
         counts = {part: len(getattr(federation, part).indices) for part in COUNTS}
         return cls(
             name=name,
@@ -53,6 +64,8 @@ class Entry:
             vocabulary=samples.vocabulary,
             digest=federation.digest(),
             environment=dict(environment),
+            columns=tuple((column.name, column.categories) for column in samples.columns),
+            summary=Summary.of(samples, federation.train[0], preprocess) if needed(samples, preprocess) else None,
         )
 
     @classmethod
@@ -71,6 +84,11 @@ class Entry:
                 vocabulary=_count(facts["vocabulary"]),
                 digest=_text(facts["digest"], 64),
                 environment={_text(k, 40): _text(str(v), 100) for k, v in dict(facts["environment"]).items()},
+                columns=tuple(
+                    (_text(column, 200), tuple(_text(one, 200) for one in _list(categories, 100_000)))
+                    for column, categories in _list(facts.get("columns", []), 1 << 20)
+                ),
+                summary=None if facts.get("summary") is None else Summary.read(facts["summary"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"its description cannot be read ({error})") from None
@@ -79,13 +97,15 @@ class Entry:
         return entry
 
 
-def federation_of(entries: Sequence[Entry]) -> Federation:
+def federation_of(entries: Sequence[Entry], preprocess: Preprocess | None = None) -> Federation:
     """Build the coordinator's view of the data: the number of samples of each client and their shape, but no samples.
 
     Parameters
     ----------
     entries : sequence of Entry
         The nodes in the order of client ids.
+    preprocess : Preprocess, optional
+        The settings of pre-processing; what the nodes agree on comes from their sums.
 
     Returns
     -------
@@ -106,6 +126,10 @@ def federation_of(entries: Sequence[Entry]) -> Federation:
                     f"the nodes {first.name!r} and {entry.name!r} have data of different {part} "
                     f"({ours} and {theirs}): make them alike"
                 )
+        if [name for name, _ in first.columns] != [name for name, _ in entry.columns]:
+            raise UserError(
+                f"the nodes {first.name!r} and {entry.name!r} have tables of different columns: make them alike"
+            )
         if bool(first.classes) != bool(entry.classes):
             raise UserError(f"the nodes {first.name!r} and {entry.name!r} have different kinds of y: make them alike")
     try:
@@ -121,13 +145,46 @@ def federation_of(entries: Sequence[Entry]) -> Federation:
         mean=first.mean,
         std=first.std,
         vocabulary=first.vocabulary,
+        columns=agreed_columns(entries),
     )
+    samples = replace(samples, preprocessing=_agreed(samples, entries, preprocess or Preprocess()))
     shares = []
     for part in COUNTS:
         offsets = np.concatenate([[0], np.cumsum([getattr(entry, part) for entry in entries])]).astype(np.int64)
         shares.append(Shares(np.arange(offsets[-1]), offsets))
     train, val, test = shares
     return Federation(samples, train, val, test, labels=tuple(entry.name for entry in entries))
+
+
+def agreed_columns(entries: Sequence[Entry]) -> tuple[Column, ...]:
+    """The columns of the nodes' tables with the categories of all of them."""
+    made = []
+    for column in zip(*(entry.columns for entry in entries), strict=True):
+        numbers = [not categories for _, categories in column]
+        if any(numbers) and not all(numbers):
+            raise UserError(
+                f"the nodes {entries[numbers.index(True)].name!r} and {entries[numbers.index(False)].name!r} have "
+                f"numbers and words in column {column[0][0]!r}: make them alike"
+            )
+        made.append(Column(column[0][0], union([categories for _, categories in column])))
+    return tuple(made)
+
+
+def _agreed(samples: Samples, entries: Sequence[Entry], settings: Preprocess) -> Preprocessing | None:
+    """The pre-processing that the nodes' sums give."""
+    if not needed(samples, settings):
+        return None
+    kind, summaries = Kind.of(samples), []
+    for entry in entries:
+        own = tuple(Column(*column) for column in entry.columns)
+        try:
+            if entry.summary is None:
+                raise ValueError("it sent no sums")
+            entry.summary.check(kind.features, own, settings)
+        except ValueError as error:
+            raise UserError(f"the data of node {entry.name!r} cannot be pre-processed: {error}") from None
+        summaries.append(entry.summary.recoded(own, samples.columns))
+    return agree(kind, summaries, settings)
 
 
 def union(classes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

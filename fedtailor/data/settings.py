@@ -2,13 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedtailor.errors import unknown
 
 from .partitions import Dirichlet, Partition
+from .preprocessing import Preprocess
 from .sources import SOURCES
 
 OWN_SOURCES = ("folder", "synthetic")  # sources that are not a known data set
@@ -93,6 +94,19 @@ class DataSettings(Settings):
     synthetic: Synthetic = Field(Synthetic(), description="For source 'synthetic'.")
     shakespeare: Shakespeare = Field(Shakespeare(), description="For source 'shakespeare'.")
     folder: Path | None = Field(None, description="For source 'folder': the folder with your data.")
+
+    preprocess: Preprocess = Field(
+        Preprocess(),
+        description="Scales, missing values and categories; default: nothing, or what the data set needs.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_source_needs(cls, values: Any) -> Any:
+        """A data set that cannot be used as it is says what to do; the settings of the run then state it."""
+        if isinstance(values, dict) and "preprocess" not in values and values.get("source") in SOURCES:
+            return {**values, "preprocess": dict(SOURCES[values["source"]].preprocess)}
+        return values
 
     @field_validator("source")
     @classmethod

@@ -214,6 +214,8 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
         draft.chmod(0o755)
         (draft / "experiment.toml").write_text(toml.dumps(settings.as_dict()), encoding="utf-8")
         (draft / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
+        if (prepared := job.federation.samples.preprocessing) is not None:
+            (draft / "preprocessing.json").write_text(json.dumps(prepared.as_dict()) + "\n", encoding="utf-8")
         meta = {
             "experiment": settings.as_dict(),
             "environment": environment(),

@@ -87,7 +87,7 @@ def serve_on(
         nodes.gather(clients, progress)
     limit, deadline = settings.engine.limit_bytes, settings.engine.deadline
     engine = FlowerEngine(link, nodes, settings.name, settings.rounds, deadline, limit)
-    resources = Resources(given=federation_of(nodes.members), engine=engine)
+    resources = Resources(given=federation_of(nodes.members, settings.data.preprocess), engine=engine)
     if members:
         done = resume(folder, resources=resources, callbacks=callbacks, engine=settings.engine.model_dump())
     else:
@@ -109,7 +109,7 @@ def federated(settings: Experiment) -> Experiment:
 def _data_settings(settings: Experiment) -> dict[str, Any]:
     """Return what a node needs to split its data."""
     return {
-        "settings": settings.data.model_dump(mode="json", include={"split", "val", "seed"}),
+        "settings": settings.data.model_dump(mode="json", include={"split", "val", "seed", "preprocess"}),
         "seed": settings.seed,
         "validation": settings.carves_validation,
     }
