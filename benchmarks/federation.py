@@ -9,6 +9,7 @@ Example: ``python benchmarks/federation.py``. Prints one JSON document.
 
 import argparse
 import json
+import socket
 import sys
 import tempfile
 import time
@@ -69,7 +70,7 @@ def ours(folder: Path, rounds: int) -> list[float]:
                     "--state",
                     str(folder / f"state-{n}"),
                 ]
-                started.append(programs.Program(command, folder, folder / f"ours-{n}.log"))
+                started.append(programs.Program("a node", command, folder, folder / f"ours-{n}.log"))
             serve_on(link, made, folder / "run", callbacks)
         finally:
             for program in started:
@@ -78,7 +79,7 @@ def ours(folder: Path, rounds: int) -> list[float]:
 
 
 def plain(folder: Path, rounds: int) -> list[float]:
-    port, times = programs.free_port(), folder / "times.json"
+    port, times = free_port(), folder / "times.json"
     home = folder / "flower"
     home.mkdir()
     (home / "config.toml").write_text(
@@ -87,15 +88,15 @@ def plain(folder: Path, rounds: int) -> list[float]:
     started = []
     try:
         link = ["flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(port)]
-        started.append(programs.Program(link, home, folder / "superlink.log"))
-        programs.wait_for_port(port, started[0])
+        started.append(programs.Program("SuperLink", link, home, folder / "superlink.log"))
+        wait_for_port(port)
         for n in range(NODES):
             node = ["flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}", "--host", "127.0.0.1"]
-            node += ["--port", str(programs.free_port())]
+            node += ["--port", str(free_port())]
             node += ["--node-config", f'data="{folder / "clients" / f"client-{n}.npz"}"']
-            started.append(programs.Program(node, home, folder / f"plain-{n}.log"))
+            started.append(programs.Program("SuperNode", node, home, folder / f"plain-{n}.log"))
         run = ["flwr", "run", str(HERE / "plain_flower"), "here", "--run-config", f'rounds={rounds} times="{times}"']
-        started.append(programs.Program(run, home, folder / "run.log"))
+        started.append(programs.Program("flwr run", run, home, folder / "run.log"))
         end = time.monotonic() + 600
         while not times.exists():
             if time.monotonic() > end:
@@ -106,6 +107,24 @@ def plain(folder: Path, rounds: int) -> list[float]:
             program.stop()
     found: list[float] = json.loads(times.read_text())
     return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for_port(port: int, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def lengths(ends: list[float]) -> list[float]:

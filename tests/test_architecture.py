@@ -17,6 +17,7 @@ FILES = sorted(HOUSE.rglob("*.py"))
 ORDER = [
     ("errors", "version", "seeding"),
     ("weights",),
+    ("robust",),
     ("messages",),
     ("data",),
     ("models",),

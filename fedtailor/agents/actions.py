@@ -73,9 +73,8 @@ class Simplex:
         return mask.float() / mask.sum()
 
     def random(self, mask: Tensor, stream: torch.Generator) -> Tensor:
-        """Random weights, uniform on the simplex."""
-        # normalised exponential variables are uniform on the simplex
-        return self(torch.empty(*mask.shape, 1).exponential_(generator=stream).log(), mask)
+        """Draws from (0, 1], divided by their sum."""
+        return self((1 - torch.rand(*mask.shape, 1, generator=stream)).log(), mask)
 
     def units(self, slots: int) -> int:
         return slots
@@ -85,7 +84,7 @@ class Simplex:
         return self(self.bound * numbers[:, None], mask)
 
     def describe(self) -> str:
-        return "weights"
+        return "weights" if self.unit == 1 else f"weights in units of {self.unit:g}"
 
 
 @dataclass(frozen=True)

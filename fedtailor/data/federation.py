@@ -1,9 +1,9 @@
 """A federation's data: all samples once, and each client's train, validation and test share of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from fedtailor.errors import UserError
 from fedtailor.seeding import numpy_stream
 
 from . import splits
-from .partitions import OneLabel, Pool
+from .partitions import Given, OneLabel, Pool
 from .preprocessing import Preprocess, Preprocessing, fit
 from .samples import Column, Samples
 from .settings import DataSettings, Fractions
@@ -50,7 +50,8 @@ class Federation:
         for name, array in sorted(self.arrays().items()):
             hashed.update(f"{name} {array.dtype.str} {array.shape};".encode())
             hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        hashed.update(repr(sorted(self.outline().items())).encode())
+        outline = {key: value for key, value in self.outline().items() if key != "names"}
+        hashed.update(repr(sorted(outline.items())).encode())
         return hashed.hexdigest()
 
     def placed(self, client: int, clients: int) -> "Federation":
@@ -66,8 +67,8 @@ class Federation:
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by name; together with ``outline`` they rebuild the federation."""
         arrays = {"x": self.samples.x, "y": self.samples.y, "official_test": self.samples.official_test}
-        if self.samples.groups is not None:
-            arrays["groups"] = self.samples.groups
+        optional = {"groups": self.samples.groups, "official_val": self.samples.official_val}
+        arrays |= {name: array for name, array in optional.items() if array is not None}
         for name, shares in (("train", self.train), ("val", self.val), ("test", self.test)):
             arrays[f"{name}_indices"] = shares.indices
             arrays[f"{name}_offsets"] = shares.offsets
@@ -100,6 +101,7 @@ class Federation:
             y=arrays["y"],
             classes=tuple(outline["classes"]),
             official_test=arrays["official_test"],
+            official_val=arrays.get("official_val"),
             groups=arrays.get("groups"),
             group_names=tuple(outline["group_names"]),
             mean=tuple(outline["mean"]),
@@ -121,7 +123,10 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     training samples (at least 1) become its validation set.
     """
     seed = seed if settings.seed is None else settings.seed
-    samples = _limited(load(settings, seed), settings, seed)
+    samples = load(settings, seed)
+    settings = resolve(settings, samples)
+    samples = _limited(samples, settings, seed)
+    assert settings.partition is not None
     pooled = settings.split != "official" or settings.partition.pools_test
     if not pooled and not samples.official_test.any():
         raise UserError(
@@ -133,7 +138,63 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     train, val, test = _split(samples, shares, settings, seed)
     if needs_validation and not len(val.indices):
         train, val = _carve_validation(samples, train, VALIDATION, settings, seed)
-    return prepared(Federation(samples, train, val, test), settings.preprocess)
+    labels = samples.group_names if isinstance(settings.partition, Given) else ()
+    return prepared(Federation(samples, train, val, test, labels), settings.preprocess)
+
+
+def resolve(settings: DataSettings, samples: Samples) -> DataSettings:
+    """The settings with all that these samples and the defaults decide: partition, number of clients and split.
+
+    Samples of a folder with one file per client, of a table with a column of clients, or of a source that consists
+    of clients are not dealt out anew unless the settings name a partition.
+
+    Raises
+    ------
+    UserError
+        If the settings contradict the data.
+    """
+    divided = settings.may_be_divided and samples.groups is not None
+    if settings.partition is None and divided:
+        settings = settings.model_copy(update={"partition": Given()})
+    if not isinstance(settings.partition, Given) or samples.groups is None:
+        return settings.with_defaults()
+    clients = len(samples.group_names)
+    if settings.clients not in (None, clients):
+        raise UserError(
+            f"data.clients = {settings.clients}, but {_place(settings)} comes divided among {clients} clients "
+            f"({listed(samples.group_names)}): leave data.clients out, or set data.partition to deal the samples anew"
+        )
+    split = settings.split if settings.split is not None or not divided else _own_split(samples)
+    return settings.model_copy(update={"clients": clients, "split": split}).with_defaults()
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """A few of these names, for an error."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
+def _own_split(samples: Samples) -> Literal["official"] | None:
+    """ "official" if every client brings test samples, None if no client does."""
+    assert samples.groups is not None
+    tested = set(samples.groups[samples.official_test].tolist())
+    if len(tested) == len(samples.group_names):
+        return "official"
+    lacking = next(name for client, name in enumerate(samples.group_names) if client not in tested)
+    if tested:
+        raise UserError(
+            f"client {samples.group_names[min(tested)]!r} brings test samples and client {lacking!r} does not: add "
+            f"test samples to every client, or set data.split to fractions such as {{train = 0.75, test = 0.25}}"
+        )
+    if samples.official_val is not None and samples.official_val.any():
+        raise UserError(
+            f"client {lacking!r} brings validation samples but no test samples: add test samples, or set data.split "
+            f"to fractions such as {{train = 0.6, val = 0.15, test = 0.25}}"
+        )
+    return None
+
+
+def _place(settings: DataSettings) -> str:
+    return str(settings.folder) if settings.source == "folder" else f"source {settings.source!r}"
 
 
 def prepared(federation: Federation, settings: Preprocess) -> Federation:
@@ -154,7 +215,7 @@ def one_client(
     seed = seed if settings.seed is None else settings.seed
     shares = {name: Shares(part.astype(np.int64), np.array([0, len(part)])) for name, part in rows.items()}
     train, val, test = shares["train"], shares["val"], shares["test"]
-    fractions = Fractions() if settings.split == "official" else settings.split
+    fractions = settings.split if isinstance(settings.split, Fractions) else Fractions()
     if not len(test.indices):
         stream = numpy_stream(seed, "partition", "split")
         share = 0.0 if len(val.indices) else fractions.val
@@ -174,6 +235,8 @@ def _limited(samples: Samples, settings: DataSettings, seed: int) -> Samples:
 
 def _partition(samples: Samples, rows: np.ndarray, settings: DataSettings, seed: int) -> Shares:
     partition = settings.partition
+    assert partition is not None
+    assert settings.clients is not None
     if partition.needs_classes and not samples.classes:
         raise UserError(
             f"partition {partition.kind} needs class labels, which source {settings.source!r} does not have: "
@@ -192,18 +255,35 @@ def _split(samples: Samples, shares: Shares, settings: DataSettings, seed: int) 
         # This partition sets the numbers of training and test samples itself.
         take = np.full(len(shares), settings.partition.test)
         train, test = splits.carve(shares, strata, take, stream)
-        share = settings.val if settings.split == "official" else settings.split.val
+        share = settings.split.val if isinstance(settings.split, Fractions) else settings.val
         return *_carve_validation(samples, train, share, settings, seed), test
-    if settings.split == "official":
-        test_rows = np.flatnonzero(samples.official_test)
-        test = splits.official_tests(shares, test_rows, strata, stream)
+    if isinstance(settings.split, Fractions):
+        fractions = settings.split
+        return splits.by_fractions(samples, shares, fractions.val, fractions.test, fractions.by, stream)
+    if isinstance(settings.partition, Given):
+        return _brought(samples, shares, settings, seed)
+    test = splits.official_tests(shares, np.flatnonzero(samples.official_test), strata, stream)
+    return *_carve_validation(samples, shares, settings.val, settings, seed), test
+
+
+def _brought(samples: Samples, shares: Shares, settings: DataSettings, seed: int) -> tuple[Shares, Shares, Shares]:
+    """Every client's own test samples, and its own validation samples if there are any."""
+    assert samples.groups is not None
+    test = Shares.from_owners(np.where(samples.official_test, samples.groups, -1), len(shares))
+    if not test.sizes.all():
+        lacking = samples.group_names[int(test.sizes.argmin())]
+        raise UserError(
+            f"client {lacking!r} brings no test samples: add some, or set data.split to fractions such as "
+            f"{{train = 0.75, test = 0.25}}"
+        )
+    if samples.official_val is None or not samples.official_val.any():
         return *_carve_validation(samples, shares, settings.val, settings, seed), test
-    fractions = settings.split
-    return splits.by_fractions(samples, shares, fractions.val, fractions.test, fractions.by, stream)
+    held_out = samples.official_val[shares.indices]
+    return shares.keep(~held_out), shares.keep(held_out), test
 
 
 def _carve_validation(
     samples: Samples, train: Shares, share: float, settings: DataSettings, seed: int
 ) -> tuple[Shares, Shares]:
-    by = None if settings.split == "official" else settings.split.by
+    by = settings.split.by if isinstance(settings.split, Fractions) else None
     return splits.split_off(samples, train, share, train, by, numpy_stream(seed, "partition", "validation"))

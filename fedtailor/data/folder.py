@@ -65,6 +65,14 @@ class Table:
     std: tuple[float, ...] = ()
     columns: tuple[Column, ...] = ()
 
+    @property
+    def held_out(self) -> np.ndarray:
+        """bool (N,): whether a row is for validation."""
+        marks = np.zeros(len(self.y), bool)
+        learned = len(self.y) - int(self.test.sum())
+        marks[learned - self.val : learned] = True
+        return marks
+
 
 def folder(place: Path | None) -> Samples:
     """Read the samples of a user's folder in one of the layouts above."""
@@ -156,6 +164,7 @@ def _samples(tables: Sequence[Table], clients: np.ndarray | None) -> Samples:
         y=y,
         classes=classes,
         official_test=np.concatenate([table.test for table in tables]),
+        official_val=np.concatenate([table.held_out for table in tables]) if any(t.val for t in tables) else None,
         groups=None if groups is None else groups.astype(np.int64),
         group_names=names,
         vocabulary=tables[0].vocabulary,

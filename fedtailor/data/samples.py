@@ -26,6 +26,7 @@ class Samples:
     y: np.ndarray
     classes: tuple[str, ...]
     official_test: np.ndarray  # bool (N,): belongs to the data set's own test split
+    official_val: np.ndarray | None = None  # bool (N,): belongs to a client's own validation split
     groups: np.ndarray | None = None  # int64 (N,): the writer, domain or client a sample belongs to
     group_names: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()  # per channel, of image values scaled to 0..1
@@ -38,7 +39,7 @@ class Samples:
 
     def __post_init__(self) -> None:
         rows = len(self.x)
-        columns = (self.y, self.official_test, self.groups, self.units, self.times)
+        columns = (self.y, self.official_test, self.official_val, self.groups, self.units, self.times)
         if any(column is not None and len(column) != rows for column in columns):
             raise ValueError(f"samples need one label, test flag, group, unit and time each, for all {rows} inputs")
         if self.columns and self.x.shape[1:] != (len(self.columns),):
@@ -71,6 +72,7 @@ class Samples:
             x=self.x[rows],
             y=self.y[rows],
             official_test=self.official_test[rows],
+            official_val=chosen(self.official_val),
             groups=chosen(self.groups),
             units=chosen(self.units),
             times=chosen(self.times),

@@ -13,6 +13,7 @@ from .preprocessing import Preprocess
 from .sources import SOURCES
 
 OWN_SOURCES = ("folder", "synthetic")  # sources that are not a known data set
+RECORDED = ("python", "nodes")  # what a run records: a Federation given in Python, the nodes of a real federation
 
 
 class Settings(BaseModel):
@@ -62,6 +63,9 @@ class Synthetic(Settings):
         return image
 
 
+DEFAULTS = {"clients": 20, "partition": Dirichlet(), "split": Fractions()}  # if samples do not come divided
+
+
 class Shakespeare(Settings):
     """Windows of the roles' text, for source "shakespeare"."""
 
@@ -71,15 +75,27 @@ class Shakespeare(Settings):
 
 
 class DataSettings(Settings):
+    """Which samples there are, and how they are divided.
+
+    ``clients``, ``partition`` and ``split`` are None until something decides them: the settings, the data (a folder
+    with a file for each client comes divided), or else their defaults. See `resolve`.
+    """
+
     source: str = Field("digits", description="A known data set, 'synthetic', or 'folder'.")
     dir: Path | None = Field(
         None,
         description="Folder of the data sets' files; default $FEDTAILOR_DATA or ~/.cache/fedtailor/data.",
     )
-    clients: int = Field(20, ge=1, description="Number of clients.")
-    partition: Partition = Field(Dirichlet(), description="How the samples are divided among the clients.")
-    split: Literal["official"] | Fractions = Field(
-        Fractions(), description="'official' keeps the data set's test samples for testing; or fractions."
+    clients: int | None = Field(
+        None, ge=1, description="Number of clients; default 20, or those that the data come divided into."
+    )
+    partition: Partition | None = Field(
+        None, description="How the samples are divided among clients; default 'given' if they are, else 'dirichlet'."
+    )
+    split: Literal["official"] | Fractions | None = Field(
+        None,
+        description="'official' keeps the data's own test samples for testing; or fractions. Default: 'official' for "
+        "clients that bring test samples, else fractions of 0.75 and 0.25.",
     )
     val: float = Field(
         0.0,
@@ -94,7 +110,6 @@ class DataSettings(Settings):
     synthetic: Synthetic = Field(Synthetic(), description="For source 'synthetic'.")
     shakespeare: Shakespeare = Field(Shakespeare(), description="For source 'shakespeare'.")
     folder: Path | None = Field(None, description="For source 'folder': the folder with your data.")
-
     preprocess: Preprocess = Field(
         Preprocess(),
         description="Scales, missing values and categories; default: nothing, or what the data set needs.",
@@ -104,16 +119,37 @@ class DataSettings(Settings):
     @classmethod
     def _as_the_source_needs(cls, values: Any) -> Any:
         """A data set that cannot be used as it is says what to do; the settings of the run then state it."""
-        if isinstance(values, dict) and "preprocess" not in values and values.get("source") in SOURCES:
-            return {**values, "preprocess": dict(SOURCES[values["source"]].preprocess)}
-        return values
+        source = values.get("source") if isinstance(values, dict) and "preprocess" not in values else None
+        known = SOURCES.get(source) if isinstance(source, str) else None
+        return {**values, "preprocess": dict(known.preprocess)} if known and known.preprocess else values
 
     @field_validator("source")
     @classmethod
     def _source_exists(cls, source: str) -> str:
-        if source not in SOURCES and source not in OWN_SOURCES:
+        if source not in SOURCES and source not in (*OWN_SOURCES, *RECORDED):
             raise unknown("data.source", source, [*SOURCES, *OWN_SOURCES])
         return source
+
+    @property
+    def may_be_divided(self) -> bool:
+        """Whether only the data can say if they come divided among clients."""
+        return self.source in ("folder", *RECORDED) or (self.source in SOURCES and SOURCES[self.source].divided)
+
+    @property
+    def filled(self) -> "DataSettings":
+        """These settings with their defaults, as far as they do not depend on the data."""
+        return self if self.may_be_divided else self.with_defaults()
+
+    def with_defaults(self) -> "DataSettings":
+        """These settings for samples that do not come divided among clients."""
+        return self.model_copy(update={key: value for key, value in DEFAULTS.items() if getattr(self, key) is None})
+
+    @property
+    def shortest(self) -> "DataSettings":
+        """The same settings without values that equal their defaults, for a digest that no new default changes."""
+        if self.may_be_divided:
+            return self
+        return self.model_copy(update={key: None for key, value in DEFAULTS.items() if getattr(self, key) == value})
 
     @property
     def directory(self) -> Path:

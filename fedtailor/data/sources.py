@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedtailor.errors import UserError
+
 from .files import File, SourceFiles
 from .formats import cifar, heart, idx, news, omniglot, photos, plays, usps
 from .samples import Samples, with_statistics
@@ -54,6 +56,10 @@ def load(settings: "DataSettings", seed: int) -> Samples:
         from .folder import folder
 
         return folder(settings.folder)
+    if settings.source == "python":
+        raise UserError("the clients' data were given in Python and are not stored: pass them again with federation=")
+    if settings.source == "nodes":
+        raise UserError("the clients' data are with the nodes of the federation: only 'fedtailor serve' reaches them")
     options = SOURCES[settings.source].options
     return read(settings.source, settings.directory, **(getattr(settings, options).model_dump() if options else {}))
 

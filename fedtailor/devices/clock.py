@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 from fedtailor.devices.availability import Availability
 from fedtailor.devices.profiles import Profile
@@ -27,24 +27,28 @@ class VirtualClock:
     moment: Moment
     noise: float = 0.0
     deadline: float | None = None
+    noise_per: Literal["task", "round"] = "task"
 
     def at(self, moment: Moment) -> "VirtualClock":
         """The clock in another round."""
         return replace(self, moment=moment)
 
     def epoch_time(self, client: int, flops: float) -> float:
-        """Seconds of one epoch on the client's data (HAPFL's T^d, for the flops of the LiteModel)."""
+        """Seconds of one epoch on the client's data."""
         return self.task_time(client, TRAINING * flops * self.sizes[client], 0, 0).compute
 
-    def task_time(self, client: int, work: float, down: int, up: int) -> Duration:
+    def task_time(self, client: int, work: float, down: int, up: int, task: str = "fit") -> Duration:
         """Work over speed; each message takes the latency and its bytes over the bandwidth."""
         device = self.profiles[client]
         transfer = 2 * device.latency + down / device.down + up / device.up
-        return Duration(work / device.speed * self.slowness(client), transfer)
+        return Duration(work / device.speed * self.slowness(client, task), transfer)
 
-    def slowness(self, client: int) -> float:
-        """The load on the device: one factor around 1 for all its tasks in a round."""
-        return math.exp(self.noise * self._stream(client, "slowness").standard_normal()) if self.noise else 1.0
+    def slowness(self, client: int, task: str = "fit") -> float:
+        """The load on the device: a factor around 1 for each kind of task in a round, or one for all of them."""
+        if not self.noise:
+            return 1.0
+        purpose = "slowness" if task == "fit" or self.noise_per == "round" else f"slowness in {task}"
+        return math.exp(self.noise * self._stream(client, purpose).standard_normal())
 
     def fails(self, client: int) -> bool:
         """Whether the device fails in this round."""
@@ -130,16 +134,16 @@ class RoundTimes:
 class Phase:
     """Tasks that clients do in parallel, and their times if there is a clock."""
 
-    def __init__(self, clock: Clock | None, sent: Mapping[int, Payload], round: RoundTimes | None):
+    def __init__(self, clock: Clock | None, sent: Mapping[int, Payload], round: RoundTimes | None, task: str = "fit"):
         self.times: dict[int, Duration] = {}
-        self._clock, self._sent, self._round = clock, sent, round
+        self._clock, self._sent, self._round, self._task = clock, sent, round, task
         if round is not None:
             round.phases.append(self.times)
 
     def answered(self, client: int, work: float, up: int, measured: Duration | None = None) -> str | None:
         """Record a task's time, computed or measured; return the reason to leave the client out, or None."""
         if self._clock is not None:
-            taken = self._clock.task_time(client, work, self._sent[client].nbytes, up)
+            taken = self._clock.task_time(client, work, self._sent[client].nbytes, up, self._task)
         elif measured is not None:
             taken = measured
         else:

@@ -1,6 +1,7 @@
 """The settings of the clients' devices."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,6 +31,11 @@ class Devices(BaseModel):
         le=5,
         description="Deviation of the logarithm of a random factor on a device's time, drawn in every round.",
     )
+    noise_per: Literal["task", "round"] = Field(
+        "task",
+        description="task: a factor for each kind of task in a round, so that an assessment predicts the time of the "
+        "training roughly; round: one factor for all tasks, so that it predicts it exactly.",
+    )
     failure: float = Field(0.0, ge=0, lt=1, description="Probability that a device fails in a round.")
     availability: AvailabilitySettings = Field(Always(), description="When the devices are available.")
     deadline: float | None = Field(
@@ -49,4 +55,5 @@ def virtual_clock(settings: Devices, sizes: Sequence[int], seed: int) -> Virtual
         Moment(seed),
         settings.noise,
         settings.deadline,
+        settings.noise_per,
     )

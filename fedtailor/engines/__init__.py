@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from fedtailor.engines.attacks import Attack
 from fedtailor.engines.base import Engine, Job, Result, Task
 from fedtailor.engines.inline import Inline
 from fedtailor.engines.networks import family_network, run_network, shared_and_kept
@@ -13,6 +14,7 @@ from fedtailor.engines.processes import Processes, cores
 from fedtailor.errors import UserError
 
 __all__ = [
+    "Attack",
     "Engine",
     "EngineSettings",
     "Inline",

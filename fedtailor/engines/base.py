@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from fedtailor.data import Federation
+from fedtailor.engines.attacks import Attack
 from fedtailor.learning import Score, Trace, TrainingSettings
 from fedtailor.methods import Method, Moment
 from fedtailor.models import ModelSettings
@@ -27,6 +28,7 @@ class Job:
     device: str = "cpu"
     counts_work: bool = False  # whether results include the work of their task
     measured: bool = False  # whether the engine measures how long tasks take on the clients' own devices
+    attack: Attack | None = None  # what malicious clients send; their data are in the federation
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fedtailor.data import Federation
+from fedtailor.engines.attacks import Attack
 from fedtailor.engines.base import Job, Result, Task
 from fedtailor.learning import Score, Trace, TrainingSettings
 from fedtailor.messages.frames import Message
@@ -82,6 +83,7 @@ def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
         "device": job.device,
         "counts_work": job.counts_work,
         "measured": job.measured,
+        "attack": None if job.attack is None else job.attack.model_dump(mode="json"),
         "federation": outline,
     }
 
@@ -98,6 +100,7 @@ def job_from(header: dict[str, Any], federation: Federation) -> Job:
         device=header["device"],
         counts_work=header["counts_work"],
         measured=header["measured"],
+        attack=None if header["attack"] is None else Attack.model_validate(header["attack"]),
     )
 
 

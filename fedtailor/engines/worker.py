@@ -41,6 +41,8 @@ class Worker:
         self._second: Network | None = None
         self._family: dict[str, tuple[int, Network, Weights]] = {}  # by name: seed, network, initial weights
         self._work = WorkCounter()  # counts what the method does, not what the framework measures
+        attack, clients = job.attack, job.federation.clients
+        self._malicious = frozenset[int]() if attack is None else attack.clients(clients, job.seed)
 
     def execute(self, task: Task) -> Result:
         """Execute a task and return its result; an error in the task becomes the result's failure."""
@@ -61,7 +63,7 @@ class Worker:
         scores = {"received": self._test(client)} if "received" in task.measure else {}
         self._train(client)
         with self._counting():
-            reply = self.method.upload(client).pack()
+            reply = self._sent(client, self.method.upload(client), client.payload).pack()
         state = self._keep(client)
         trace = client.trace
         if "held" in task.measure:
@@ -87,7 +89,8 @@ class Worker:
         client = self._client(task)
         payload = self._payload(task)
         with self._counting():
-            reply: Payload = getattr(self.method, task.question)(client, payload)
+            honest: Payload = getattr(self.method, task.question)(client, payload)
+        reply = self._sent(client, honest, payload, task.question)
         return Result(task.index, client.id, reply.pack(), self._keep(client), trace=client.trace, work=client.spent)
 
     def _score(self, task: Task) -> Result:
@@ -127,6 +130,18 @@ class Worker:
             for name, tensor in weights.items():
                 if isinstance(tensor, Tensor) and not finite(tensor):
                     raise Rejected(f"{name} is not finite after training (is the learning rate too high?)")
+
+    def _sent(self, client: Client, honest: Payload, received: Payload, question: str = "") -> Payload:
+        """Return what the client sends: its reply, or that of a malicious client in its place."""
+        if client.id not in self._malicious:
+            return honest
+        assert self.job.attack is not None
+        schema = (
+            self.method.ask_schema(question, self.network, self.shared)
+            if question
+            else self.method.reply_schema(self.network, self.shared)
+        )
+        return self.job.attack.reply(honest, received, self.initial, schema)
 
     def _counting(self) -> WorkCounter | nullcontext[None]:
         return self._work if self.job.counts_work else nullcontext()

@@ -1,12 +1,10 @@
-"""Flower's programs: their version and environment, and how to start and end them."""
+"""Programs that run Flower: its version and environment, and how to start and end them."""
 
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -53,16 +51,20 @@ class Program:
 
     Parameters
     ----------
+    name : str
+        What error messages call it.
     command : sequence of str
         The program and its arguments.
     home : Path
         The folder for Flower's own files.
     log : Path
         The file that output and errors are appended to.
+    inherited : sequence of int
+        File descriptors that the program inherits.
     """
 
-    def __init__(self, command: Sequence[str], home: Path, log: Path):
-        self.name, self.log = command[0], log
+    def __init__(self, name: str, command: Sequence[str], home: Path, log: Path, inherited: Sequence[int] = ()):
+        self.name, self.log = name, log
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 list(command),
@@ -71,6 +73,7 @@ class Program:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=inherited,
                 preexec_fn=_end_with_parent if _LIBRARY is not None else None,
             )
 
@@ -97,29 +100,3 @@ def _end_with_parent() -> None:
     """Runs in the new process: end when the parent ends, even by SIGKILL (PR_SET_PDEATHSIG)."""
     if _LIBRARY is not None:
         _LIBRARY.prctl(1, signal.SIGTERM)
-
-
-def free_port() -> int:
-    """Return a port of the loopback that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def answers(port: int) -> bool:
-    """Return whether a program accepts connections on this port of the loopback."""
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-        return True
-    except OSError:
-        return False
-
-
-def wait_for_port(port: int, program: Program, seconds: float = 60.0) -> None:
-    """Wait until the program accepts connections on this port of the loopback; raise a `UserError` if it does not."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not program.ended:
-        if answers(port):
-            return
-        time.sleep(0.1)
-    raise UserError(f"{program.name} did not start: {program.last_lines(3)}")

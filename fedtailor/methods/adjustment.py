@@ -40,9 +40,6 @@ FEATURES = (
     Feature("accuracy of the server"),
     Feature("divergence of the server", scale="log1p"),
 )
-SPREAD = (
-    0.1  # deviation and unit of the weights' logits: larger ones harm the model and hide the effect of the batch size
-)
 BOUND = 2.0  # bound of an environment's logits: two weights differ by a factor of e^4 at most
 
 
@@ -71,6 +68,13 @@ class Adjusted(AgentMethod):
     threshold: float = Field(
         0.0, ge=0, le=1, description="a client with a smaller weight uploads no model; 0: all clients upload"
     )
+    spread: float = Field(
+        0.5,
+        gt=0,
+        le=10,
+        description="how far the agent moves the weights: initial deviation and unit of their logits; at 0.1 they stay "
+        "nearly even for dozens of episodes, at 1 random weights harm the model while the agent explores",
+    )
     alpha: float = Field(64.0, gt=1, description="base of the objective: the sum of alpha^accuracy over rounds (eq. 7)")
     agents: AgentTables
 
@@ -95,7 +99,7 @@ class Adjusted(AgentMethod):
         usual = server.training.batch_size
         kinds: dict[str, Kind] = {
             "batch": Integer(self.smallest, self.largest, usual),
-            "weights": Simplex(deviation=SPREAD, unit=SPREAD, bound=BOUND),
+            "weights": Simplex(deviation=self.spread, unit=self.spread, bound=BOUND),
         }
         return [
             Decision(
@@ -106,7 +110,6 @@ class Adjusted(AgentMethod):
                 slots=server.largest_cohort,
                 deciders=self._deciders(),
                 whole_federation=True,
-                streams=("agent", "exploration", "learning"),
             )
         ]
 

@@ -78,7 +78,8 @@ BWA.card = Card(
         "batch is half the steps",
         "the rates, passes and discount of PPO are not in the paper: ours learn from a few hundred decisions, each "
         "for its own reward (discount 0), since a short episode says little about the distant future",
-        "batch size and weights are clipped separately in PPO's objective, and weights learn in small steps",
+        "batch size and weights are clipped separately in PPO's objective",
+        "the scale of the weights' logits (spread) is not in the paper",
     ),
     only_sums=False,
 )

@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -47,7 +47,8 @@ class FedDdrl(AgentMethod):
     Server: state s_k = loss and time of the probing, time of a transfer, n_k; two agents with Q(s, a) = sum_k q(s_k,
     a_k) choose for every client whether it is terminated and whether E_k is smaller than, equal to or larger than E;
     the new global model is the mean over the clients that continued, by data size; the reward of both agents is w1
-    times the gain in accuracy, minus w2 times the time of the round, minus w3 times the share of clients that upload.
+    times the gain in accuracy, minus w2 times the time of the round, minus w3 times the mean time that the clients that
+    continued wait for the last of them.
     """
 
     name: ClassVar = "fedddrl"
@@ -57,7 +58,12 @@ class FedDdrl(AgentMethod):
 
     w1: float = Field(10.0, ge=0, description="weight of the gain in accuracy (0 to 1)")
     w2: float = Field(0.2, ge=0, description="weight of the round's time, relative to FedAvg's")
-    w3: float = Field(0.1, ge=0, description="weight of the share of clients that upload a model")
+    w3: float = Field(0.1, ge=0, description="weight of the third term of the reward")
+    third: Literal["idle", "uploads"] = Field(
+        "idle",
+        description="the third term: the mean time that clients wait for the last upload, relative to FedAvg's round, "
+        "or the share of clients that upload a model",
+    )
     change: float = Field(0.5, ge=0, le=1, description="share of E by which the number of epochs may differ from E")
     agents: FedDdrlAgents = FedDdrlAgents()
 
@@ -73,7 +79,6 @@ class FedDdrl(AgentMethod):
                 slots=server.largest_cohort,
                 whole_federation=True,
                 warming="neutral",
-                streams=(name, f"exploration of {name}", "replay"),
             )
             for name, options in OPTIONS.items()
         ]
@@ -110,8 +115,10 @@ class FedDdrl(AgentMethod):
             seconds[k] + replies.computed(k, (reply.number("epochs") - 1) * reply.number("samples"))
             for k, reply in replies.items()
         ]
-        uploads = len(replies) / len(seconds)
-        reward = self.w1 * gain - self.w2 * max(ends) / max(usual, 1e-12) - self.w3 * uploads
+        last, usual = max(ends), max(usual, 1e-12)
+        idle = sum(last - end for end in ends) / len(ends) / usual
+        third = idle if self.third == "idle" else len(replies) / len(seconds)
+        reward = self.w1 * gain - self.w2 * last / usual - self.w3 * third
         yield Reward(stopping, reward)
         yield Reward(pacing, reward)
 
@@ -211,6 +218,7 @@ FedDdrl.card = Card(
         "has no test data",
         "the gain is that of the accuracy itself, and the time is relative to FedAvg's round: the slowest client's "
         "E epochs",
+        "the third term is the waiting time of the clients that continued: a client that was stopped waits for nobody",
         "without a policy, the first rounds of a run are FedAvg's; the paper trains the agents before",
         "if the agents terminate all clients, the fastest continues",
         "the final pass trains E epochs",

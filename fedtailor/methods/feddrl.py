@@ -83,7 +83,6 @@ class FedDRL(AgentMethod):
                 slots=server.largest_cohort,
                 whole_federation=True,
                 endless=True,
-                streams=("agent", "exploration", "replay"),
             )
         ]
 

@@ -6,7 +6,7 @@ from fedtailor.learning import TrainingSettings, reach
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method
 from fedtailor.models import Network
-from fedtailor.parties import Client, Range, Replies, Schema, Server
+from fedtailor.parties import Client, Range, Replies, Schema, Server, Tensors
 from fedtailor.weights import delta, learned, select
 
 
@@ -43,7 +43,9 @@ class FedNova(Method):
         return Payload({"model": {**w_i, **d}}, {"samples": client.samples, "tau": tau if self.mu else norm})
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
-        return super().reply_schema(network, shared).extended(numbers={"tau": Range(0)})
+        return (
+            super().reply_schema(network, shared).extended({"model": Tensors(shared, change=True)}, {"tau": Range(0)})
+        )
 
     def finish(self, server: Server, replies: Replies) -> None:
         n = [reply.number("samples") for reply in replies.values()]

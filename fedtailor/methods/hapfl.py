@@ -81,9 +81,9 @@ class HAPFL(AgentMethod):
     def decisions(self, server: Server) -> Sequence[Decision]:
         declared = []
         if self.adapts in ("both", "sizes") and len(server.family) > 1:
-            declared.append(self._decision(server, SIZE, Categorical(len(server.family)), search_sizes, "ppo1"))
+            declared.append(self._decision(server, SIZE, Categorical(len(server.family)), search_sizes))
         if self.adapts in ("both", "intensities"):
-            declared.append(self._decision(server, INTENSITY, Simplex(), search_shares, "ppo2"))
+            declared.append(self._decision(server, INTENSITY, Simplex(), search_shares))
         return declared
 
     def start_server(self, server: Server) -> None:
@@ -188,10 +188,9 @@ class HAPFL(AgentMethod):
 
     # Allocation and aggregation
 
-    def _decision(self, server: Server, name: str, kind: Kind, search: Decider, start: str) -> Decision:
+    def _decision(self, server: Server, name: str, kind: Kind, search: Decider) -> Decision:
         seen, agent = [Feature("time", scale="log" if self.state == "log" else "")], self.agents.of(name)
-        slots, streams = server.largest_cohort, (start, f"exploration of {name}", f"learning of {name}")
-        return Decision(name, seen, {name: kind}, agent, slots, deciders={"search": search}, streams=streams)
+        return Decision(name, seen, {name: kind}, agent, server.largest_cohort, deciders={"search": search})
 
     def _allocate(self, server: Server, seconds: Mapping[int, float]) -> Steps:
         """Line 12: choose sizes and epochs of these clients, which are sorted by their assessed times T^d."""

@@ -177,7 +177,8 @@ class HeadMixing(AgentMethod):
     def decisions(self, server: Server) -> Sequence[Decision]:
         if not self.acts:
             return ()
-        features = [Feature("embedding", self.embedding.size), *map(Feature, ("log age", "own", "log similarity"))]
+        names = ("log age", "own", "log similarity") if self.sees_similarities else ("log age", "own")
+        features = [Feature("embedding", self.embedding.size), *map(Feature, names)]
         slots = server.largest_cohort
         weights = slots + len(self.own_slots)  # scales actions to order one for any cohort size
         options = {"exchangeable": slots, "action_scale": weights, "reward_scale": REWARDS, **self.agent_options}
@@ -191,9 +192,13 @@ class HeadMixing(AgentMethod):
                 own=self.own_slots,
                 deciders={"similarity": None, "prior": None},
                 options=options,
-                streams=("agent", "weights of {about}", "replay"),
             )
         ]
+
+    @property
+    def sees_similarities(self) -> bool:
+        """Whether the logarithms of the similarities, or what ``prior`` makes of them, are part of the state."""
+        return True
 
     @property
     def agent_options(self) -> dict[str, Any]:
@@ -238,7 +243,8 @@ class HeadMixing(AgentMethod):
         near = self.prior(similar.clamp(min=SMALLEST).log()[:, None], known, view.others)
         ages = torch.tensor([view.ages]).T.float().log1p()
         flags = torch.tensor([[{OWN: 1.0, FRESH: -1.0}.get(str(key), 0.0)] for key in view.keys])
-        seen = torch.cat([rows, ages, flags, near], 1) * known[:, None]  # (models, features)
+        columns = [rows, ages, flags, *([near] if self.sees_similarities else [])]
+        seen = torch.cat(columns, 1) * known[:, None]  # (models, features)
         decided: Decided = yield Decide(
             HEAD,
             dict(zip(view.keys, seen, strict=True)),

@@ -37,7 +37,14 @@ class PFedRLLA(HeadMixing):
         "trained",
         description="which models of the previous cohort are used: after their training, or as sent before it",
     )
+    similarities: bool = Field(
+        False, description="whether the agent also sees the logarithms of the similarities V_k; the paper: no"
+    )
     agents: PFedRLLAAgents = PFedRLLAAgents()
+
+    @property
+    def sees_similarities(self) -> bool:
+        return self.similarities
 
     def rehearsal(self) -> "PFedRLLARehearsal":
         """Aggregate only what the agent decides on, so that rewards depend on it alone (appendix D)."""
@@ -170,7 +177,9 @@ PFedRLLA.card = Card(
         "the ages of all models are part of the state, and gamma may discount old ones; gamma = 1 is the paper",
         "the actor's loss has a penalty on its logits, peers are shuffled in the replay, and the critic sees "
         "rewards and weights of order one: without that DDPG stays worse than equal weights for thousands of steps",
-        "the logarithms of the similarities V_k are part of the state",
+        "similarities = true (not in the paper) adds the logarithms of the similarities V_k to the state",
+        "the paper's DDPG has target networks: with episodes of one decision the critic's target is the reward itself, "
+        "which contains no network, so they would change nothing and are left out",
         "PCA bases are fitted once, to the heads of the first cohort, so that embeddings can be compared",
         "an empty previous cohort (all its clients failed) is replaced by the present one, as in round 1",
         "accuracy is that of validation data; the target follows its running mean unless it is given",

@@ -70,6 +70,11 @@ class PFedRLLAAfter(HeadMixing):
     def agent_options(self) -> dict[str, Any]:
         return {"prior": None if self.start == "none" else self.embedding.size + 2}  # the feature "log similarity"
 
+    def shape(self, server: Server) -> dict[str, int | str]:
+        """Also what the agent begins with: its policy is a difference from that."""
+        begins = f"own = {self.own:g}" if self.start == "own" else self.start
+        return {**super().shape(server), "initial weights": begins}
+
     def prior(self, near: Tensor, known: Tensor, others: int) -> Tensor:
         if self.start == "own" and known[:others].any():
             share = math.log(self.own / (1 - self.own) / int(known[others:].sum()))

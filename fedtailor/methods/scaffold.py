@@ -53,7 +53,9 @@ class Scaffold(Method):
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
         control = learned(select(network.weights(), shared), network.statistics)
-        return super().reply_schema(network, shared).extended({"model/control": Tensors(frozenset(control))})
+        return (
+            super().reply_schema(network, shared).extended({"model/control": Tensors(frozenset(control), change=True)})
+        )
 
     def finish(self, server: Server, replies: Replies) -> None:
         equal = dict.fromkeys(replies, 1.0)

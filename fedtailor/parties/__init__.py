@@ -1,5 +1,6 @@
 """What a method works with: client, server, memory, moment, replies, clock, and its requests."""
 
+from fedtailor.parties.aggregation import Aggregation
 from fedtailor.parties.client import Client
 from fedtailor.parties.clock import Clock, Duration
 from fedtailor.parties.decision import AgentTables, Decided, Decider, Decision, Feature, Question
@@ -15,6 +16,7 @@ from fedtailor.parties.state import State
 
 __all__ = [
     "AgentTables",
+    "Aggregation",
     "Ask",
     "Client",
     "Clock",

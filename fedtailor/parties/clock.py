@@ -36,6 +36,6 @@ class Clock(Protocol):
         """
         ...
 
-    def task_time(self, client: int, work: float, down: int, up: int) -> Duration:
-        """Seconds of a task with ``work`` multiply-adds and ``down`` and ``up`` bytes."""
+    def task_time(self, client: int, work: float, down: int, up: int, task: str = "fit") -> Duration:
+        """Seconds of a task with ``work`` multiply-adds and ``down`` and ``up`` bytes; ``task``: its `Ask`."""
         ...

@@ -92,8 +92,6 @@ class Decision:
         The action in the first ``warmup`` rounds.
     options
         Arguments of the agent that users cannot set.
-    streams
-        Names of the random streams of the agent's start, exploration and learning. Results depend on them.
     """
 
     name: str
@@ -108,7 +106,6 @@ class Decision:
     rewarded_later: bool = False
     warming: Literal["random", "neutral"] = "random"
     options: Mapping[str, Any] = field(default_factory=dict)
-    streams: tuple[str, str, str] | None = None
 
     def __post_init__(self) -> None:
         agent = [] if type(self.agent) is AgentSettings else ["agent"]
@@ -127,8 +124,7 @@ class Decision:
 
     def stream(self, use: Literal["start", "exploration", "learning"], about: int | None = None) -> str:
         """The name of a random stream of the agent."""
-        names = self.streams or (f"agent of {self.name}", f"exploration of {self.name}", f"learning of {self.name}")
-        return names[("start", "exploration", "learning").index(use)].format(about=about)
+        return f"{use} of {self.name}" + ("" if about is None else f" for {about}")
 
     def build(self, stream: torch.Generator) -> Agent | None:
         """Build the untrained agent."""

@@ -38,8 +38,7 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         self.best = {name: BestPolicy() for name in self.agents} if keeps_best else {}
         self._policy = policy  # whether the agents start with a policy
         self._open: dict[tuple[str, int | None], Decided] = {}
-        # learning streams of this round by purpose; agents may share one
-        self._streams: dict[str, torch.Generator] = {}
+        self._streams: dict[str, torch.Generator] = {}  # learning streams of this round, by purpose
 
     def __getitem__(self, key: tuple[str, int | None]) -> Decided:
         return self._open[key]

@@ -14,6 +14,7 @@ class Tensors:
     names: frozenset[str]
     optional: bool = False  # whether the group may be missing
     may_lack: frozenset[str] = frozenset()  # names that may be missing, such as running statistics
+    change: bool = False  # whether it is a change of a model, such as a gradient, and not a model
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ from fedtailor.learning import TrainingSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.messages.trees import pack, restore, unpack
 from fedtailor.models import Network
+from fedtailor.parties.aggregation import Aggregation
 from fedtailor.parties.clock import Clock
 from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
-from fedtailor.weights import Weights, mean, select
+from fedtailor.robust import robust_mean
+from fedtailor.weights import Weights, select
 
 
 class Server:
@@ -65,6 +67,7 @@ class Server:
         clock: Clock | None = None,
         family: Mapping[str, Network] | None = None,
         names: Sequence[str] = (),
+        aggregation: Aggregation | None = None,
     ):
         self.network = network
         self.family = dict(family or {})  # the method's other networks, with their initial weights
@@ -77,6 +80,7 @@ class Server:
         self.memory = memory
         self.greedy = greedy
         self.largest_cohort = len(sizes) if largest_cohort is None else largest_cohort
+        self.aggregation = aggregation or Aggregation()
         self._clock = clock
         self.state: dict[str, Any] = {"model": select(self.initial, shared)}
         self.decisions = Decisions((), self)  # empty until the method has started
@@ -117,7 +121,7 @@ class Server:
         names: Collection[str] | None = None,
         values: Mapping[int, Weights] | None = None,
     ) -> Weights:
-        """The weighted mean of replies. Methods average replies only here.
+        """The weighted mean of replies, by the run's rule of aggregation. Methods average replies only here.
 
         Parameters
         ----------
@@ -143,7 +147,8 @@ class Server:
             shares = [reply.number("samples") for reply in replies.values()]
         else:
             shares = [weights[client] for client in replies]
-        return mean(rows if names is None else [select(row, names) for row in rows], shares)
+        models = rows if names is None else [select(row, names) for row in rows]
+        return robust_mean(models, shares, self.aggregation.rule, self.aggregation.malicious)
 
     def stream(self, purpose: str) -> torch.Generator:
         """The server's random stream for a purpose in this round; each call restarts it."""

@@ -72,6 +72,7 @@ class Assembly:
             clock=self.clock,
             family=self.family,
             names=self.job.federation.names,
+            aggregation=self.experiment.aggregation,
         )
         start(self.method, server, keeps_best)
         return server
@@ -93,6 +94,9 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
     if settings.engine.kind != "inline":
         _check_importable(settings.method)
     federation = resources.federation(settings)
+    cohort = settings.participation.clients
+    if cohort is not None and cohort > federation.clients:
+        raise UserError(f"participation.clients = {cohort}: there are only {federation.clients} clients")
     for model in (settings.model, *settings.method.family(settings.model).values()):
         build(model, inputs_of(federation.samples), settings.seed)
     job = Job(
@@ -103,6 +107,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         federation,
         settings.engine.device,
         counts_work=settings.devices is not None,
+        attack=settings.attack,
     )
     _clock(settings, job)
     return job

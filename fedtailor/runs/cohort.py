@@ -1,6 +1,8 @@
 """The cohort of a round: clients that are available, clients that are sampled, and clients that do not answer."""
 
+import math
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 
 from fedtailor.devices import VirtualClock
 from fedtailor.methods import Moment
@@ -23,7 +25,7 @@ def choose_cohort(
         ratio = settings.ratio
         if isinstance(ratio, tuple):
             ratio = ratio[0] + (ratio[1] - ratio[0]) * stream.random_sample()
-        size = max(1, round(ratio * clients))
+        size = _size(ratio, clients)
     order = stream.permutation(clients).tolist()
     if available is not None:
         there = set(available)
@@ -37,7 +39,12 @@ def largest_cohort(experiment: Experiment, clients: int) -> int:
     if settings.clients is not None:
         return min(settings.clients, clients)
     highest = settings.ratio[1] if isinstance(settings.ratio, tuple) else settings.ratio
-    return max(1, round(highest * clients))
+    return _size(highest, clients)
+
+
+def _size(ratio: float, clients: int) -> int:
+    """The ceiling of the decimal product: 0.07 of 100 clients are 7, although the float product is above 7."""
+    return max(1, math.ceil(Decimal(repr(float(ratio))) * clients))
 
 
 def drop_outs(experiment: Experiment, cohort: Iterable[int], moment: Moment) -> list[int]:

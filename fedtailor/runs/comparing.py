@@ -374,4 +374,5 @@ def _claim(place: Path, settings: Experiment) -> None:
 
 def _facts(settings: Experiment) -> dict[str, Any]:
     """The settings that all runs of a comparison share, without the engine."""
-    return {key: value for key, value in settings.as_dict().items() if key not in ("engine", "method", "seed")}
+    values = settings.model_copy(update={"data": settings.data.filled}).as_dict()
+    return {key: value for key, value in values.items() if key not in ("engine", "method", "seed")}

@@ -11,6 +11,7 @@ from fedtailor.methods import Ask, Decide, Decided, Decider, Duration, Payload, 
 from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.cohort import DROPPED, unanswered
+from fedtailor.runs.defence import Defence
 from fedtailor.runs.ledger import Round, place
 from fedtailor.runs.tasks import Packed, Tasks
 
@@ -24,6 +25,9 @@ class Phases:
         self.clock = made.clock
         self._family_weights = {name: network.weights() for name, network in made.family.items()}
         self._complete = _complete_groups(made)
+        self._network, self._shared = made.network, made.shared
+        statistics = made.network.statistics.union(*(network.statistics for network in made.family.values()))
+        self._defence = Defence(made.experiment.aggregation, {"model", *made.family}, statistics)
 
     def drive(self, steps: Any, server: Server, work: Round, preview: bool = False) -> Any:
         """Answer the requests of a method's generator until it returns. A preview records nothing."""
@@ -78,6 +82,7 @@ class Phases:
                 work.scores.setdefault(model, {})[result.client] = score
             if result.index < fits and (reply := self._accept(result, work, phase, trained=True)) is not None:
                 answers[result.client] = reply
+        answers = self._defend(answers, payloads, work)
         for client in work.failed:
             work.scores.get("held", {}).pop(client, None)
         work.trained = set(answers)
@@ -86,7 +91,7 @@ class Phases:
     def _ask(self, ask: Ask, server: Server, work: Round, preview: bool) -> Replies:
         packed = Packed()
         failed = {client: work.failed[client] for client in ask.payloads if client in work.failed}
-        phase = Phase(server.clock, ask.payloads, work.times)
+        phase = Phase(server.clock, ask.payloads, work.times, ask.name)
         tasks = []
         absent = self.experiment.participation.absent_in(server.round)
         for client, payload in sorted(ask.payloads.items()):
@@ -102,9 +107,25 @@ class Phases:
             for result in self.tasks.execute(tasks):
                 if (reply := self._accept(result, work, phase)) is not None:
                     answers[result.client] = reply
-                else:
-                    failed[result.client] = work.failed[result.client]
+        answers = self._defend(answers, ask.payloads, work, ask.name)
+        failed |= {client: work.failed[client] for client in ask.payloads if client in work.failed}
         return Replies(answers, failed, phase.times)
+
+    def _defend(
+        self, replies: Mapping[int, Payload], sent: Mapping[int, Payload], work: Round, question: str = ""
+    ) -> dict[int, Payload]:
+        """The replies after the defence; a client whose reply is rejected is left out of the round."""
+        if not self.experiment.aggregation.filters:
+            return dict(replies)
+        schema = (
+            self.method.ask_schema(question, self._network, self._shared)
+            if question
+            else self.method.reply_schema(self._network, self._shared)
+        )
+        kept, reasons = self._defence.filter(dict(sorted(replies.items())), sent, schema)
+        for client, reason in reasons.items():
+            work.fail(client, reason)
+        return {client: kept[client] for client in replies if client in kept}
 
     def _accept(self, result: Result, work: Round, phase: Phase, trained: bool = False) -> Payload | None:
         """The reply of a successful task; None if it failed, and the client's state is then that before the round."""

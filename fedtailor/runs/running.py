@@ -172,6 +172,10 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
+        if settings.data.source == "python" and resources.given is None:
+            raise UserError(
+                f"{place} began with a federation given in Python: resume it with fedtailor.resume(..., federation=...)"
+            )
         job = job_of(settings, resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
@@ -197,6 +201,7 @@ def _begin(
         raise UserError(f"{place} exists: resume it with 'fedtailor resume {place}', or name another with --name")
     settings.method.check()
     job = job_of(settings, resources)
+    settings = resources.resolved(settings)
     policy = policy_of(settings, job)
     resources.engine_for(settings)  # fails here if the engine is unavailable
     _create(place, settings, job, notes)

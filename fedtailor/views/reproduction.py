@@ -24,10 +24,10 @@ CLAIMS = (
     "A claim holds if the criterion above says that the row is ahead of the claimed difference, and does not if it is "
     "behind it."
 )
-AHEAD, BEHIND = "▲", "▼"
+AHEAD, BEST, BEHIND = "▲", "△", "▼"
 MARKS = (
-    f"{AHEAD}: the best mean of its column, with all others behind it; {BEHIND}: behind the best mean of its column; "
-    "=: level with it; no mark: not decidable at this size."
+    f"{AHEAD}: the best mean of its column, and all others are behind it; {BEST}: the best mean, but not ahead of all "
+    f"others; {BEHIND}: behind the best mean; =: level with it; no mark: not decidable at this size."
 )
 
 
@@ -325,6 +325,5 @@ def _marks(table: Table) -> dict[tuple[str, int], str]:
     }
     for column in {column for _, column in outcomes}:
         those = [(best, one) for (_, place), (best, one) in outcomes.items() if place == column]
-        if all(one == "behind" for _, one in those):
-            marks[those[0][0], column] = AHEAD
+        marks[those[0][0], column] = AHEAD if all(one == "behind" for _, one in those) else BEST
     return marks

@@ -55,7 +55,7 @@ class Grid:
         head = " & ".join(map(_escape_latex, self.header)) + r" \\"
         caption = [f"% {self.title}"] if self.title else []
         lines = [
-            "% needs \\usepackage{booktabs}",
+            "% needs \\usepackage{booktabs,amssymb}",
             *caption,
             f"\\begin{{tabular}}{{{columns}}}",
             "\\toprule",
@@ -116,8 +116,9 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "±": r"$\pm$",
-    "▲": r"$\bigtriangleup$",
-    "▼": r"$\bigtriangledown$",
+    "▲": r"$\blacktriangle$",
+    "△": r"$\triangle$",
+    "▼": r"$\blacktriangledown$",
     **{sign: f"$^{number}$" for number, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
     NOTHING: "--",
 }

@@ -2,7 +2,8 @@
 
 ``python recipes/pfedrlla/embeddings.py`` trains 30 clients on digits, each alone from one initial model, and writes
 docs/results/pfedrlla-embeddings.md and .png: the embeddings in their first two principal directions, and how well they
-keep the groups apart (mean silhouette with the distance 1 - cosine, since eq. 2 compares by the cosine; 1 is best).
+keep the groups apart (mean silhouette with the distance 1 - cosine, since eq. 2 compares by the cosine; 1 is best), and
+whether they rank clients of a group that shares a class above those of a group that shares none.
 """
 
 import sys
@@ -22,7 +23,7 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 GROUPS = [[0, 1], [1, 2], [3, 4], [4, 5], [6, 7]]  # the first two share a class, so do the next two
 EACH = 6  # clients of a group
 SEEDS = (0, 1, 2)
-STEPS = (0, 100, 1000)  # of the auto-encoder's learning
+STEPS = (0, 30, 100, 300, 1000)  # of the auto-encoder's learning
 SIZE = 128
 
 
@@ -44,18 +45,37 @@ def trained(seed: int) -> list[Matrices]:
     return [matrices(peer["model"]) for _, peer in sorted(peers.items())]  # local bodies do not travel
 
 
-def embeddings(heads: list[Matrices], seed: int) -> dict[str, Tensor]:
+def embeddings(heads: list[Matrices], seed: int) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The embeddings, and the error of reconstruction of those that have one."""
     plain = PCAEmbedding(SIZE)
     plain.fit(heads)
-    found = {"PCA": plain(heads)}
+    found, errors = {"PCA": plain(heads)}, {}
     for side in (16, 32):
         made, done = MHAE(torch_stream(seed, "weights"), SIZE, side), 0
         made.fit(heads)
+        found[f"what MHAE {side} x {side} reads"] = made.uniform(heads).flatten(1)
         for steps in STEPS:
             made.train(heads, steps - done, torch_stream(seed, steps))
             done = steps
-            found[f"MHAE {side} x {side}, {steps} steps"] = made(heads)
-    return found
+            name = f"MHAE {side} x {side}, {steps} steps"
+            found[name], errors[name] = made(heads), float(made.error(made.uniform(heads)).detach())
+    return found, errors
+
+
+def cosines(embedded: Tensor) -> list[float]:
+    """The mean cosine of two clients with the same classes, with one class in common, with none."""
+    rows = F.normalize(embedded, dim=1)
+    labels = torch.tensor([[len({*a} & {*b}) for b in GROUPS] for a in GROUPS])  # in common
+    common = labels.repeat_interleave(EACH, 0).repeat_interleave(EACH, 1)
+    others = ~torch.eye(len(rows), dtype=torch.bool)
+    return [float((rows @ rows.T)[others & (common == count)].mean()) for count in (2, 1, 0)]
+
+
+def between(embedded: Tensor) -> float:
+    """The share of the variance that lies between groups."""
+    rows = embedded - embedded.mean(0)
+    means = rows.reshape(len(GROUPS), EACH, -1).mean(1)
+    return float(EACH * means.square().sum() / rows.square().sum())
 
 
 def silhouette(embedded: Tensor) -> float:
@@ -85,20 +105,27 @@ def picture(embedded: dict[str, Tensor], file: Path) -> None:
 
 def main(folder: Path) -> None:
     scores: dict[str, list[float]] = {}
+    facts: dict[str, list[list[float]]] = {}  # by embedding and seed: cosines, share between groups, error
     for seed in SEEDS:
-        embedded = embeddings(trained(seed), seed)
+        embedded, errors = embeddings(trained(seed), seed)
         for name, rows in embedded.items():
             scores.setdefault(name, []).append(silhouette(rows))
+            error = [errors[name]] if name in errors else []
+            facts.setdefault(name, []).append([*cosines(rows), between(rows), *error])
         if seed == SEEDS[0]:
             shown = ("PCA", f"MHAE 16 x 16, {STEPS[0]} steps", f"MHAE 16 x 16, {STEPS[-1]} steps")
             picture({name: embedded[name] for name in shown}, folder / "pfedrlla-embeddings.png")
     about = (__doc__ or "").partition("``python")[0].strip()
     lines = ["# pfedrlla-embeddings", "", f"Written by `python recipes/pfedrlla/embeddings.py`. {about}", ""]
     lines += ["![embeddings](pfedrlla-embeddings.png)", "", f"Mean silhouette, seeds {SEEDS}:", ""]
-    lines += ["| embedding | mean | of each seed |", "| --- | --- | --- |"]
+    columns = ["embedding", "silhouette", "of each seed", "cosine: same classes", "one class", "none"]
+    columns += ["variance between groups", "error"]
+    lines += [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     for name, values in scores.items():
         each = ", ".join(f"{value:.3f}" for value in values)
-        lines.append(f"| {name} | {sum(values) / len(values):.3f} | {each} |")
+        means = [f"{sum(column) / len(column):.3f}" for column in zip(*facts[name], strict=True)]
+        cells = " | ".join([*means, *["–"] * (5 - len(means))])
+        lines.append(f"| {name} | {sum(values) / len(values):.3f} | {each} | {cells} |")
     page = folder / "pfedrlla-embeddings.md"
     page.write_text("\n".join([*lines, ""]), encoding="utf-8")
     print(page.read_text(encoding="utf-8"))

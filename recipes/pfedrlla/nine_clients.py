@@ -36,7 +36,9 @@ def main(runs: Path) -> None:
             folder = runs / f"pfedrlla-nine-clients-{agent.replace(' ', '-')}-s{seed}"
             if not folder.exists():
                 settings = experiment(RECIPE).as_dict()
-                run({**settings, "seed": seed, "method": settings["method"] | changes}, folder=folder).close()
+                ((name, table),) = settings["method"]["agents"].items()
+                method = {**settings["method"], "agents": {name: table | changes}}
+                run({**settings, "seed": seed, "method": method}, folder=folder).close()
             with Run(folder) as done:
                 given = mean_weights(done)
                 if agent == "learns" and seed == 0:

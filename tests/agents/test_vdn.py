@@ -27,13 +27,14 @@ def test_empty_slots_have_no_option_and_no_value() -> None:
 
 
 def test_learning_is_double_q_learning_by_hand() -> None:
-    """q = (1, 2) everywhere by the network and (5, 3) by the target: the goal is r + 0.5 (3 + 3) for two slots.
+    """q = (1, 2) everywhere by the network and (2.5, 2.25) by the target: the goal is r + 0.5 (2.25 + 2.25).
 
-    Options are those of the network, 1, values those of the target, 3; with r = 1 that is 4, and the value of the
-    options 0 and 1 that were chosen is 3. The loss of the difference 1 has slope -1 in each of the two values.
+    Options are those of the network, 1, values those of the target, 2.25; with r = 1 that is 3.25, and the value of the
+    options 0 and 1 that were chosen is 3. The loss of the difference 1/4 has slope -1/4 in each of the two values; with
+    the target's own options it would be 1/2, with the network's values 0.
     """
     made = agent(slots=2, discount=0.5, batch=1, updates=1)
-    for network, values in ((made.network, [1.0, 2.0]), (made.target, [5.0, 3.0])):
+    for network, values in ((made.network, [1.0, 2.0]), (made.target, [2.5, 2.25])):
         for parameter in network.parameters[:-1]:
             parameter.data.zero_()
         network.parameters[-1].data.copy_(torch.tensor(values))
@@ -42,8 +43,8 @@ def test_learning_is_double_q_learning_by_hand() -> None:
     both = torch.tensor([True, True])
     made.observe(torch.zeros(2, 1), torch.tensor([0.0, 1.0]), 1.0, both)
     made.follow(torch.zeros(2, 1), both, lambda: torch_stream(0))
-    assert steps[0].tolist() == [-1.0, -1.0]
-    assert made.target.parameters[-1].tolist() == pytest.approx([0.96 * 5 + 0.04 * 1, 0.96 * 3 + 0.04 * 2])
+    assert steps[0].tolist() == [-0.25, -0.25]
+    assert made.target.parameters[-1].tolist() == pytest.approx([0.96 * 2.5 + 0.04 * 1, 0.96 * 2.25 + 0.04 * 2])
 
 
 def test_it_finds_the_best_option_of_every_slot() -> None:

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtailor.data import DataSettings, build
+from fedtailor.data import DataSettings, build, resolve
 from fedtailor.data.folder import folder
 from fedtailor.errors import UserError
+
+PARTS = {"train": 0.75, "test": 0.25}
 
 
 def write(path: Path, count: int = 12, seed: int = 0, **more: Any) -> None:
@@ -18,18 +20,68 @@ def write(path: Path, count: int = 12, seed: int = 0, **more: Any) -> None:
     np.savez(path, **arrays)
 
 
-def test_one_file_per_client_is_a_given_partition(tmp_path: Path) -> None:
-    write(tmp_path / "bert.npz", 8, x_test=np.zeros((4, 3)), y_test=np.zeros(4, int))
-    write(tmp_path / "anna.npz", 12, x_test=np.zeros((2, 3)), y_test=np.zeros(2, int))
-    write(tmp_path / "carl" / "data.npz", 5, x_test=np.zeros((1, 3)), y_test=np.zeros(1, int))
-    settings = DataSettings(source="folder", folder=tmp_path, partition="given", split="official")
-    federation = build(settings, 0)
-    assert federation.samples.group_names == ("anna", "bert", "carl")
-    assert federation.train.sizes.tolist() == [12, 8, 5]
-    assert federation.test.sizes.tolist() == [2, 4, 1]
-    assert federation.samples.x.dtype == np.float32
-    pooled = build(DataSettings(source="folder", folder=tmp_path, partition="given"), 0)
-    assert (pooled.train.sizes + pooled.test.sizes).tolist() == [14, 12, 6]
+def settings_of(place: Path, **more: Any) -> DataSettings:
+    return DataSettings.model_validate({"source": "folder", "folder": place, **more})
+
+
+def test_one_file_per_client_is_the_federation(tmp_path: Path) -> None:
+    write(tmp_path / "bert.npz", 8)
+    write(tmp_path / "anna.npz", 12)
+    write(tmp_path / "carl" / "data.npz", 5)
+    federation = build(settings_of(tmp_path), 0)
+    assert federation.names == ("anna", "bert", "carl")
+    assert (federation.train.sizes + federation.test.sizes).tolist() == [12, 8, 5]
+    samples = federation.samples
+    owned = [samples.groups[federation.train[client]] for client in range(3) if samples.groups is not None]
+    assert [set(groups.tolist()) for groups in owned] == [{0}, {1}, {2}]
+    assert resolve(settings_of(tmp_path), samples) == settings_of(tmp_path, partition="given", clients=3, split=PARTS)
+
+
+def test_samples_of_clients_are_dealt_anew_only_if_a_partition_says_so(tmp_path: Path) -> None:
+    for name in ("anna", "bert", "carl"):
+        write(tmp_path / f"{name}.npz")
+    dealt = build(settings_of(tmp_path, partition="iid", clients=4), 0)
+    assert dealt.names == ("client-0", "client-1", "client-2", "client-3")
+    assert build(settings_of(tmp_path, partition="iid"), 0).clients == 20
+    assert build(settings_of(tmp_path, clients=3), 0).names == ("anna", "bert", "carl")
+    for partition in ({}, {"partition": "given"}):
+        with pytest.raises(UserError, match=r"data\.clients = 4, but .* among 3 clients \(anna, bert, carl\): leave"):
+            build(settings_of(tmp_path, clients=4, **partition), 0)
+
+
+def test_clients_that_bring_test_samples_are_tested_on_all_of_them(tmp_path: Path) -> None:
+    """Also on those of a class that a client does not train on."""
+    test = {"x_test": np.full((4, 3), 7.0), "y_test": np.array([0, 1, 2, 3])}
+    write(tmp_path / "anna.npz", 12, **test, x_val=np.full((2, 3), 5.0), y_val=np.array([0, 1]))
+    write(tmp_path / "bert.npz", 8, **{**test, "y_test": np.array([3, 3, 3, 0])})
+    federation = build(settings_of(tmp_path), 0)
+    assert resolve(settings_of(tmp_path), federation.samples).split == "official"
+    sizes = (federation.train.sizes.tolist(), federation.val.sizes.tolist(), federation.test.sizes.tolist())
+    assert sizes == ([12, 8], [2, 0], [4, 4])
+    assert (federation.samples.x[federation.test.indices] == 7).all()
+    assert (federation.samples.x[federation.val.indices] == 5).all()
+    assert not np.isin(federation.samples.x[federation.train.indices], [5, 7]).any()
+    pooled = build(settings_of(tmp_path, split=PARTS), 0)
+    assert (pooled.train.sizes + pooled.test.sizes).tolist() == [18, 12]
+
+
+@pytest.mark.parametrize(
+    ("anna", "bert", "split", "complaint"),
+    [
+        ("test", "", None, "'anna' brings test samples and client 'bert' does not"),
+        ("val", "", None, "'anna' brings validation samples but no test samples"),
+        ("", "", "official", "no test split of its own"),
+        ("test", "", "official", "'bert' brings no test samples"),
+    ],
+)
+def test_a_split_that_the_clients_do_not_bring_is_refused(
+    anna: str, bert: str, split: str | None, complaint: str, tmp_path: Path
+) -> None:
+    for name, part in (("anna", anna), ("bert", bert)):
+        more: dict[str, Any] = {f"x_{part}": np.zeros((2, 3)), f"y_{part}": np.zeros(2, int)} if part else {}
+        write(tmp_path / f"{name}.npz", 12, **more)
+    with pytest.raises(UserError, match=complaint):
+        build(settings_of(tmp_path, split=split), 0)
 
 
 def test_one_table_is_split_by_a_partition(tmp_path: Path) -> None:
@@ -38,8 +90,8 @@ def test_one_table_is_split_by_a_partition(tmp_path: Path) -> None:
     assert federation.clients == 4
     assert federation.samples.classes == ("cat", "dog", "eel")
     write(tmp_path / "data.npz", 60, client=np.repeat(["b", "a"], 30), classes=["u", "v", "w"])
-    federation = build(DataSettings(source="folder", folder=tmp_path, partition="given"), 0)
-    assert federation.clients == 2
+    federation = build(settings_of(tmp_path), 0)
+    assert federation.names == ("a", "b")
     assert federation.samples.classes == ("u", "v", "w")
 
 
@@ -73,7 +125,9 @@ def test_images_tokens_and_targets_are_recognised(tmp_path: Path) -> None:
     ("arrays", "complaint"),
     [
         ({"y": np.arange(11)}, "'x' and 'y' of the same length"),
-        ({"x": np.full((12, 3), np.nan)}, "sample 0 of x that is not finite"),
+        ({"x": np.full((12, 3), np.inf)}, "sample 0 of x that is infinite"),
+        ({"columns": np.array(["a", "b"])}, "a name, and a list of categories, for each of its columns"),
+        ({"columns": np.array(["a", "b", "c"]), "categories": np.array(["[]", '["no"]', "[]"])}, "column 'b'"),
         ({"y": np.full(12, np.inf)}, "y that is not finite"),
         ({"x": np.zeros(12)}, "x of type float64"),
         ({"x": np.array([[{}]] * 12)}, "cannot be read"),

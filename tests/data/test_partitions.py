@@ -320,7 +320,7 @@ def test_columns_and_names_survive_the_trip_through_arrays() -> None:
     back = Federation.from_arrays(named.arrays(), named.outline())
     assert (back.samples.columns, back.names) == (columns, ("anna", "bert", "carl"))
     other = replace(named, samples=replace(one.samples, columns=(Column("age", ("old",)), *columns[1:])))
-    assert len({one.digest(), named.digest(), other.digest(), replace(named, labels=("a", "b", "c")).digest()}) == 4
+    assert len({one.digest(), named.digest(), other.digest()}) == 3
     with pytest.raises(ValueError, match="3 columns"):
         replace(named.samples, x=named.samples.x[:, :2])
 

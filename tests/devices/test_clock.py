@@ -63,12 +63,26 @@ def test_a_round_without_any_time_has_no_idle_share() -> None:
 # The same numbers every time
 
 
-def test_a_device_is_as_busy_in_all_tasks_of_a_round_and_differently_in_the_next() -> None:
+def test_a_device_is_as_busy_in_a_task_whatever_its_work_and_differently_in_the_next_round() -> None:
     one = clock(noise=0.5)
     factors = {one.at(Moment(0, episode, round)).slowness(k) for episode in (0, 1) for round in (1, 2) for k in (0, 1)}
     assert len(factors) == 8
     assert one.task_time(0, 4e9, 0, 0).compute == pytest.approx(4 * one.task_time(0, 1e9, 0, 0).compute)
     assert one.task_time(0, 1e9, 0, 0) == one.at(Moment(0, 0, 2)).at(Moment(0, 0, 1)).task_time(0, 1e9, 0, 0)
+
+
+def test_assessment_and_training_have_draws_of_their_own_unless_a_round_has_one() -> None:
+    """Over many rounds the logarithms of the two factors are independent, or equal."""
+    apart, common = clock(noise=0.5), clock(noise=0.5, noise_per="round")
+    pairs = [
+        [math.log(apart.at(Moment(0, 0, round)).slowness(0, task)) for task in ("assess", "fit")]
+        for round in range(1, 1000)
+    ]
+    assert fmean(a * b for a, b in pairs) == pytest.approx(0, abs=0.02)
+    assert all(pstdev(column) == pytest.approx(0.5, abs=0.03) for column in zip(*pairs, strict=True))
+    for round in (1, 2, 3):
+        now = common.at(Moment(0, 0, round))
+        assert now.slowness(0, "assess") == now.slowness(0, "fit") == apart.at(Moment(0, 0, round)).slowness(0)
 
 
 def test_noise_is_as_large_as_it_is_set() -> None:

@@ -269,7 +269,9 @@ class Assessing(Method):
         replies = yield Ask("assess", dict.fromkeys(cohort, Payload()))
         assert server.clock is not None
         for client in cohort:
-            assert replies.times[client].compute == pytest.approx(server.clock.epoch_time(client, self.flops))
+            work = TRAINING * self.flops * server.sizes[client]
+            wanted = server.clock.task_time(client, work, 0, 0, "assess").compute
+            assert replies.times[client].compute == pytest.approx(wanted)
         server.state["assessed"] = [replies.times[client].compute for client in cohort]
         return super().prepare(server, cohort)
 

@@ -20,10 +20,10 @@ pytest.importorskip("flwr", reason="needs the extra 'flower'")
 from fedtailor.flower.coordinator.link import Link
 from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.flower.keys import ServerKeys
-from fedtailor.flower.programs import free_port
 from fedtailor.runs import Experiment
 from fedtailor.runs.store import Store
 from tests.support.federation import HOST, Place, kill, outcome, place, settings, simulate
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE, wait_until
 
 DEADLINE = 40.0

@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,8 +18,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+
 from fedtailor.flower import keys
-from tests.support.waiting import PATIENCE
+from fedtailor.flower.coordinator.gateway import MAX_PER_KEY, MAX_STRANGERS
+from tests.support.waiting import PATIENCE, wait_until
 
 LIMIT = 10_000
 
@@ -39,16 +45,29 @@ class Echo(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
 
+class EchoServer(ThreadingHTTPServer):
+    """Listens on a Unix socket."""
+
+    address_family = socket.AF_UNIX
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        self.socket.bind(self.server_address)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        return self.socket.accept()[0], ("echo", 0)
+
+
 class RunningGateway:
     """A gateway with TLS before an echo."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, limit: int = LIMIT):
         self.authority = folder / "ca.pem"
         keys.init(folder, [], ["anna"])
-        self.echo = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(folder / "server.pem", folder / "server.key")
-        self.echo.socket = context.wrap_socket(self.echo.socket, server_side=True)
+        self.private = serialization.load_ssh_private_key((folder / "nodes/anna/node.key").read_bytes(), None)
+        assert isinstance(self.private, ec.EllipticCurvePrivateKey)
+        self.mine = b64encode(public_key_to_bytes(self.private.public_key())).decode()
+        self.echo = EchoServer(str(folder / "echo.sock"), Echo)  # type: ignore[arg-type]
         threading.Thread(target=self.echo.serve_forever, daemon=True).start()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "fedtailor.flower.coordinator.gateway"],
@@ -59,12 +78,12 @@ class RunningGateway:
         facts: dict[str, Any] = {
             "host": "127.0.0.1",
             "port": 0,
-            "upstream": self.echo.server_address[1],
-            "limit": LIMIT,
+            "upstream": str(folder / "echo.sock"),
+            "limit": limit,
         }
-        files = {"certificate": "server.pem", "key": "server.key", "authority": "ca.pem"}
+        files = {"certificate": "server.pem", "key": "server.key"}
         assert self.process.stdin is not None
-        facts["known"] = ["mine"]
+        facts["known"] = [self.mine]
         self.process.stdin.write(json.dumps({**facts, **{k: str(folder / v) for k, v in files.items()}}) + "\n")
         self.process.stdin.flush()
         self.port = self.heard()["listening"]
@@ -74,11 +93,24 @@ class RunningGateway:
         found: dict[str, Any] = json.loads(self.process.stdout.readline())
         return found
 
-    def ask(self, path: str, body: bytes = b"", method: str = "POST", key: str = "mine") -> tuple[int, str]:
+    def connect(self) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.authority))
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=PATIENCE)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=PATIENCE)
+
+    def headers(self, key: str | None = None, signed: str = "now") -> dict[str, str]:
+        assert isinstance(self.private, ec.EllipticCurvePrivateKey)
+        signature = b64encode(sign_message(self.private, b"now")).decode()
+        return {
+            "flwr-public-key": key or self.mine,
+            "flwr-timestamp": signed,
+            "flwr-signature": signature,
+            "cookie": "x",
+        }
+
+    def ask(self, path: str, body: bytes = b"", method: str = "POST", **more: str) -> tuple[int, str]:
+        connection = self.connect()
         try:
-            connection.request(method, path, body, {"flwr-public-key": key, "cookie": "x"})
+            connection.request(method, path, body, self.headers(**more))
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:
@@ -104,7 +136,7 @@ def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
 def test_a_call_of_the_fleet_passes_with_its_body_and_flower_s_headers(gateway: RunningGateway) -> None:
     status, answer = gateway.ask("/v1/fleet/pull-messages", b"hello")
     assert status == 200
-    assert json.loads(answer) == {"path": "/v1/fleet/pull-messages", "body": "hello", "key": "mine"}
+    assert json.loads(answer) == {"path": "/v1/fleet/pull-messages", "body": "hello", "key": gateway.mine}
 
 
 @pytest.mark.parametrize(
@@ -125,6 +157,55 @@ def test_other_methods_of_http_do_not_pass(gateway: RunningGateway) -> None:
 def test_a_key_that_is_not_registered_does_not_pass(gateway: RunningGateway) -> None:
     assert gateway.ask("/v1/fleet/pull-messages", b"hello", key="another")[0] == 407
     assert gateway.heard()["reason"] == "has a key that is not registered"
+
+
+def test_a_known_key_is_not_enough(gateway: RunningGateway) -> None:
+    assert gateway.ask("/v1/fleet/pull-messages", b"hello", signed="tomorrow")[0] == 401
+    assert gateway.heard()["reason"] == "has no valid signature"
+
+
+def test_the_body_of_a_stranger_is_not_read(gateway: RunningGateway) -> None:
+    connection = gateway.connect()
+    connection.putrequest("POST", "/v1/fleet/push-object")
+    for name, value in {**gateway.headers(signed="never"), "content-length": str(LIMIT)}.items():
+        connection.putheader(name, value)
+    connection.endheaders()  # and not one byte of the body
+    assert connection.getresponse().status == 401
+    connection.close()
+
+
+def test_strangers_do_not_keep_nodes_out(gateway: RunningGateway) -> None:
+    idle = [socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) for _ in range(MAX_STRANGERS + 8)]
+    assert gateway.ask("/v1/fleet/pull-messages", b"hello")[0] == 200
+    with suppress(ConnectionResetError):
+        assert idle[0].recv(1) == b""  # the oldest had to go
+    for connection in idle:
+        connection.close()
+
+
+def test_a_node_has_few_connections(gateway: RunningGateway) -> None:
+    opened = [gateway.connect() for _ in range(MAX_PER_KEY + 1)]
+    statuses = []
+    for connection in opened:
+        connection.request("POST", "/v1/fleet/pull-messages", b"", gateway.headers())
+        answer = connection.getresponse()
+        answer.read()
+        statuses.append(answer.status)
+    assert statuses == [200] * MAX_PER_KEY + [429]
+    for connection in opened:
+        connection.close()
+    wait_until(lambda: gateway.ask("/v1/fleet/pull-messages")[0] == 200, "a free place")
+
+
+def test_a_large_message_passes_piece_by_piece(tmp_path: Path) -> None:
+    made = RunningGateway(tmp_path / "keys", limit=2**23)
+    try:
+        body = b"x" * 2**23
+        status, answer = made.ask("/v1/fleet/push-object", body)
+        assert status == 200
+        assert json.loads(answer)["body"] == body.decode()
+    finally:
+        made.close()
 
 
 def test_with_keys_nobody_registers_itself(gateway: RunningGateway) -> None:

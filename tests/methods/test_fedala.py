@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fedtailor.methods import find
+from fedtailor.methods.mixing import learn_mix
 from fedtailor.models import Network
 from tests.support.bench import RESNET, Bench
 from tests.support.problem import HERE, W, ends, make, near, on_product, play, targets
@@ -81,6 +82,27 @@ def test_fedala_mixes_a_head_over_features_computed_once(monkeypatch: pytest.Mon
     bench.round(0, 2, bench.moved())
     samples = len(bench.worker._tensors(0, "train")[1])
     assert calls == [round(0.8 * samples)]
+
+
+def test_the_mix_is_learned_on_a_random_share_of_the_data_drawn_anew_in_every_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[list[int]] = []
+
+    def watched(*args: Any, rows: torch.Tensor, **settings: Any) -> Any:
+        drawn.append(rows.tolist())
+        return learn_mix(*args, rows=rows, **settings)
+
+    monkeypatch.setattr("fedtailor.methods.fedala.learn_mix", watched)
+    bench = Bench(make("fedala", share=0.5, cap=1))
+    for number in (1, 2, 3):
+        bench.round(0, number, bench.moved())
+    first, second = drawn
+    rows = round(0.5 * len(bench.worker._tensors(0, "train")[1]))
+    assert len(first) == len(second) == len(set(first)) == rows
+    assert set(first) != set(second)
+    assert max(first) >= len(first)  # not the first rows
+    assert max(second) >= len(second)
 
 
 @pytest.mark.parametrize("layers", [1, "all"])

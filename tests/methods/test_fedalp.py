@@ -299,6 +299,19 @@ def test_in_round_t_pre_everybody_is_asked_and_only_the_cohort_counts(tmp_path: 
         assert second == 4 * first
 
 
+def test_absent_clients_probe_from_the_model_of_the_round_not_from_the_new_one() -> None:
+    """Their updates must be comparable with the cohort's, which started from the model before the round."""
+    network = build_network(ModelSettings(name="tests.support.problem:Product"), inputs_of(targets(*HERE).samples), 0)
+    method, memory = FedALP(groups=2), Memory(lambda client: None, set())
+    server = Server(network, (1, 3), TrainingSettings(), Moment(0, 0, 1, 2), method.shared(network), memory)
+    method.start_server(server)
+    before = scalars(server.weights)
+    asked = next(method.finish(server, Replies({0: uploaded(server, change(1.0, -1.0), 1)}, {})))
+    assert scalars(server.weights) != before
+    assert scalars(asked.payloads[1]["model"]) == before
+    assert list(asked.payloads) == [1]
+
+
 def test_a_client_that_is_only_asked_stays_as_it_was() -> None:
     """Even if its running statistics are its own, which training would move."""
     federation = build(DataSettings.model_validate({"clients": 4, "samples": 200}), 0)

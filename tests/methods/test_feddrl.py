@@ -194,7 +194,7 @@ def test_decisions_explore_in_rounds_and_are_greedy_in_evaluation(tmp_path: Path
 
 def test_any_part_of_the_largest_cohort_may_answer(tmp_path: Path) -> None:
     """Slots for the largest cohort of 4 of 6; who answered fills the first of them, in the order of ids."""
-    settings = {**DIGITS, "rounds": 6, "participation": {"ratio": [0.2, 0.7], "dropout": 0.3}}
+    settings = {**DIGITS, "rounds": 6, "participation": {"ratio": [0.2, 0.6], "dropout": 0.3}}
     with fedtailor.run(settings, folder=tmp_path / "run") as run:
         answered = [sum(m.tolist()) for m in (d["mask"] for d in run.decisions())]
         assert {len(d["mask"]) for d in run.decisions()} == {4}

@@ -1,6 +1,7 @@
 """Hand-derived values, identities, mechanism and exactness of hapfl, and of models of several sizes in a run."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,6 +81,31 @@ def test_hand_hapfl(tmp_path: Path) -> None:
         # down: the flops, two models, size and epochs; up: the samples, two models, entropy and two accuracies
         config = len("size") + len("tests.support.problem:Scalar-1") + len("epochs") + 1
         assert [(row["bytes_up"], row["bytes_down"]) for row in done.rounds()] == [(2 * 40, 2 * (16 + config))] * 2
+
+
+def test_a_size_group_is_weighted_by_the_accuracy_of_its_own_models_by_hand() -> None:
+    """Eq. 38 with equal entropies: accuracies 1 and 0 of the local models, 0 and 1 of the LiteModels.
+
+    softmax(1, 0) = (0.73105858, 0.26894142), so W = (0.61552929, 0.38447071) for the size, and the reverse for lite.
+    """
+    given: dict[str, dict[int, float]] = {}
+
+    def average(_replies: Any, group: str = "model", *, weights: dict[int, float]) -> dict[str, Tensor]:
+        given[group] = weights
+        return {}
+
+    replies = {
+        k: Payload({"model": {}, "small": {}}, {"entropy": 1.0, "lite accuracy": lite, "local accuracy": 1 - lite})
+        for k, lite in enumerate((0.0, 1.0))
+    }
+    server: Any = SimpleNamespace(
+        family={"small": None}, state={"hapfl": SimpleNamespace(sizes={})}, average=average, weights=None
+    )
+    HAPFL()._aggregate(server, Replies(replies, {}), dict.fromkeys(replies, "small"))
+    assert given == {
+        "model": pytest.approx({0: 0.38447071, 1: 0.61552929}),
+        "small": pytest.approx({0: 0.61552929, 1: 0.38447071}),
+    }
 
 
 # Identities

@@ -17,7 +17,7 @@ from torch import Tensor
 import fedtailor
 from fedtailor.agents import DDPG, DDPGSettings, Simplex
 from fedtailor.messages.trees import unpack
-from fedtailor.methods import Payload, Question, Replies, Reward, Server, read_policy
+from fedtailor.methods import Moment, Payload, Question, Replies, Reward, Server, read_policy
 from fedtailor.methods.head_mixing import HEAD, OWN, HeadMixing, Peer, View, similarity
 from fedtailor.methods.pfedrlla import PFedRLLA
 from fedtailor.runs import Callback, RoundReport, experiment, pretrain, resume, run
@@ -60,11 +60,70 @@ def test_hand_pfedrlla(tmp_path: Path) -> None:
         assert one[[0, 2], 2:4].tolist() == [pytest.approx([math.log(2), 0.0]), pytest.approx([math.log(2), 1.0])]
         assert one[0, :2].tolist() == pytest.approx((-one[2, :2]).tolist(), abs=1e-6)
         assert two[2, :4].tolist() == pytest.approx([*one[0, :3].tolist(), 1.0], abs=1e-6)
-        assert one[[0, 2], 4].tolist() == pytest.approx([math.log(1e-3), 0.0], abs=1e-6)  # log V, at least 1/1000
+        assert one.shape == (3, 4)  # no similarities
+        # every model is one round old: the clients trained before round 1, and in round 1
+        assert three[[0, 2], 2].tolist() == pytest.approx([math.log(2), math.log(2)])
         assert three[2, 0] == pytest.approx(float(one[2, 0]), abs=1e-5)  # the same side of the mean, one deviation
         # down: the initial model, then the aggregate and the signal; up: the model twice, four numbers, then three
         up, down = 2 * (8 + 32 + 8 + 24), 2 * (8 + len("version0"))
         assert [(row["bytes_up"], row["bytes_down"]) for row in done.rounds()] == [(up, down + 16), (up, down)]
+
+
+def test_hand_peers_as_uploaded(tmp_path: Path) -> None:
+    """Alg. 1 verbatim: K' are the models that were uploaded in round t - 1, before that round's training.
+
+    Round 1 is that of `test_hand_pfedrlla`: b = 0.6, 1.4 and h = 1.8, 2.2 are uploaded, b = 0.7668, 1.52 and
+    h = 1.6264, 2.192 are trained.
+    Round 2: client 0 has what it trained, and client 1's upload of round 1: b = (0.7668 + 3 * 1.4) / 4 = 1.2417,
+    h = 2.2 / 4 + 1.6264 * 3 / 4 = 1.7698; client 1: b = (0.6 + 3 * 1.52) / 4 = 1.29, h = (1.8 + 2.192) / 2 = 1.996. Its
+    own upload of round 1 does not count. Training: e = 2.19756066 gives b = 0.85277571, h = 1.49692889;
+    e = -1.42516 gives b = 1.57446194, h = 2.17984564.
+    In round 2 the peer's model is two rounds old (trained before round 1), the client's own one.
+    """
+    settings, federation = changed(PRODUCT, peers="uploaded"), judged(TWO, ([1.0], [4.0]))
+    with run(settings, folder=tmp_path / "run", federation=federation, deciders={HEAD: scripted}) as done:
+        found = [unpack(done._store.state("client", k))["state"]["model"] for k in (0, 1)]
+        assert [float(w[B]) for w in found] == pytest.approx([0.85277571, 1.57446194], abs=1e-6)
+        assert [float(w[H]) for w in found] == pytest.approx([1.49692889, 2.17984564], abs=1e-6)
+        peers = done.server_state()["previous"]["peers"]
+        assert [float(peers[k]["model"][H]) for k in (0, 1)] == pytest.approx([1.6264, 2.192], abs=1e-6)
+        assert [peers[k]["trained"] for k in (0, 1)] == [1, 1]
+        ages = [row["observation"][[0, 2], 2].tolist() for row in done.decisions()]
+        assert ages == [pytest.approx([math.log(2), math.log(2)])] * 2 + [pytest.approx([math.log(3), math.log(2)])] * 2
+        # up: the model once, four numbers, then three; down as with trained peers
+        up, down = 2 * (8 + 32 + 24), 2 * (8 + len("version0"))
+        assert [(row["bytes_up"], row["bytes_down"]) for row in done.rounds()] == [(up, down + 16), (up, down)]
+
+
+def test_the_agent_sees_similarities_only_if_it_is_told_to(tmp_path: Path) -> None:
+    """One peer on the other side of the mean: V = (0, 1), whose logarithms are bounded by log(1/1000)."""
+    settings, federation = changed(PRODUCT, similarities=True), judged(TWO, ([1.0], [4.0]))
+    with run(settings, folder=tmp_path / "run", federation=federation, deciders={HEAD: scripted}) as done:
+        seen = done.decisions()[0]["observation"]
+        assert seen.shape == (3, 5)
+        assert seen[[0, 2], 4].tolist() == pytest.approx([math.log(1e-3), 0.0], abs=1e-6)
+
+
+def test_the_warm_up_has_all_its_rounds(tmp_path: Path) -> None:
+    """Appendix G: in rounds 1 and 2 weights are draws from U[0, 1] over their sum and the auto-encoder is trained.
+
+    From round 3 on the agent decides, and nothing is trained before round 10.
+    """
+    settings = {**changed(DIGITS, warmup=2, every=10, noise=0.0, target=0.5), "rounds": 4}
+    trained: dict[int, bytes] = {}
+
+    class Watch(Callback):
+        def round_done(self, report: RoundReport) -> None:
+            with Store(tmp_path / "run") as store:
+                trained[report.round] = store.state("server", "learned") or b""
+
+    with run(settings, folder=tmp_path / "run", callbacks=Watch()) as done:
+        for row in done.decisions():
+            moment = Moment(0, 0, row["round"])
+            draws = moment.stream("server", f"exploration of {HEAD} for {row['about']}")
+            uniform = (1 - torch.rand(5, generator=draws)) * row["mask"]
+            assert torch.allclose(row["action"], uniform / uniform.sum(), atol=1e-6) == (row["round"] <= 2)
+    assert trained[1] != trained[2] == trained[3] == trained[4]
 
 
 def rewards_of(
@@ -134,6 +193,7 @@ FINGERPRINTS = [
     {"decider": "similarity"},
     {"decider": "random", "warmup": 0},
     {"peers": "uploaded"},
+    {"similarities": True, "warmup": 0},
     {"initial": False},
     {"gamma": 0.5},
     {"b3": 0.0, "warmup": 0, "actor_lr": 0.1},
@@ -205,10 +265,10 @@ def test_the_policy_that_acts_is_the_one_that_was_trained(tmp_path: Path) -> Non
         assert len(trained.rewards()[HEAD]) == 12
     with run(changed(DIGITS, policy=str(tmp_path / "policy"), noise=0.0), folder=tmp_path / "run") as done:
         first = next(row for row in done.decisions() if row["round"] == 1)
-        agent = DDPG(5, 11, Simplex(), DDPGSettings(hidden=(16, 16)), torch.Generator().manual_seed(9))
+        agent = DDPG(5, 10, Simplex(), DDPGSettings(hidden=(16, 16)), torch.Generator().manual_seed(9))
         agent.load_state_dict(read_policy(tmp_path / "policy").agents[HEAD])
         assert torch.equal(agent.act(first["observation"], first["mask"]), first["action"])
-        untrained = DDPG(5, 11, Simplex(), DDPGSettings(hidden=(16, 16)), torch.Generator().manual_seed(9))
+        untrained = DDPG(5, 10, Simplex(), DDPGSettings(hidden=(16, 16)), torch.Generator().manual_seed(9))
         assert not torch.equal(untrained.act(first["observation"], first["mask"]), first["action"])
 
 
@@ -258,7 +318,12 @@ def test_a_policy_serves_other_data(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "word"),
-    [({"size": 4}, "embedding"), ({"hidden": [8, 8]}, "network"), ({"kind": "pca"}, "embedding")],
+    [
+        ({"size": 4}, "embedding"),
+        ({"hidden": [8, 8]}, "network"),
+        ({"kind": "pca"}, "embedding"),
+        ({"similarities": True}, "features"),
+    ],
 )
 def test_a_policy_that_does_not_fit_is_refused(tmp_path: Path, changes: dict[str, Any], word: str) -> None:
     pretrain(DIGITS, folder=tmp_path / "policy").close()

@@ -167,6 +167,16 @@ def test_a_policy_of_the_other_kind_of_mix_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("changes", [{"own": 0.8}, {"start": "similarity"}, {"start": "none"}], ids=str)
+def test_a_policy_that_began_with_other_weights_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """What it learned is a difference from them."""
+    settings = after(DIGITS, start="own", own=0.9, updates=1)
+    pretrain(settings, folder=tmp_path / "policy").close()
+    with pytest.raises(fedtailor.UserError, match=r"initial weights = own = 0.9"):
+        run(changed(settings, policy=str(tmp_path / "policy"), **changes), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_no_body_is_kept_for_rewards(tmp_path: Path) -> None:
     with run(after(DIGITS), folder=tmp_path / "run") as done:
         states = [unpack(done._store.state("client", k))["state"] for k in range(8)]

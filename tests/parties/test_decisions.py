@@ -234,18 +234,11 @@ def test_before_an_agent_decides_it_watches(warming: Any, wanted: Any) -> None:
     assert not made(settings=quick(warmup=2), policy=True).warming(server(1), "mix")
 
 
-def test_streams_have_the_names_that_a_decision_gives_them() -> None:
-    assert [declared().stream(use) for use in ("start", "exploration", "learning")] == [
-        "agent of mix",
-        "exploration of mix",
-        "learning of mix",
-    ]
-    named = declared(streams=("agent", "exploration of {about}", "replay"))
-    assert [named.stream("start"), named.stream("exploration", 7), named.stream("learning")] == [
-        "agent",
-        "exploration of 7",
-        "replay",
-    ]
+def test_every_use_of_a_decision_has_a_stream_of_its_own() -> None:
+    names = [declared().stream(use) for use in ("start", "exploration", "learning")]
+    assert names == ["start of mix", "exploration of mix", "learning of mix"]
+    assert declared().stream("exploration", 7) == "exploration of mix for 7"
+    assert declared().stream("exploration", 0) == "exploration of mix for 0"
 
 
 # Rewards

@@ -15,6 +15,7 @@ from fedtailor.runs.cohort import choose_cohort, largest_cohort
         ({}, 11),
         ({"ratio": 0.5}, 6),
         ({"ratio": 0.01}, 1),
+        ({"ratio": 0.1}, 2),  # the ceiling of 1.1
         ({"ratio": [0.1, 0.6]}, 7),
         ({"clients": 4}, 4),
     ],
@@ -26,3 +27,12 @@ def test_no_round_has_more_clients_than_the_largest_cohort_and_some_round_has_as
     made = experiment({"participation": participation})
     assert largest_cohort(made, 11) == most
     assert max(len(choose_cohort(made, 11, Moment(0, round=round))) for round in range(1, 60)) == most
+
+
+@pytest.mark.parametrize(
+    ("ratio", "clients", "wanted"), [(0.07, 100, 7), (0.1, 100, 10), (0.29, 100, 29), (0.25, 10, 3), (0.35, 10, 4)]
+)
+def test_a_cohort_is_the_ceiling_of_the_decimal_product(ratio: float, clients: int, wanted: int) -> None:
+    """0.07 x 100 is 7.000000000000001 as a float, 0.25 x 10 and 0.35 x 10 lie between two whole numbers."""
+    made = experiment({"participation": {"ratio": ratio}})
+    assert len(choose_cohort(made, clients, Moment(0, round=1))) == largest_cohort(made, clients) == wanted

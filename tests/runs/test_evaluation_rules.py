@@ -9,8 +9,9 @@ import torch
 import fedtailor
 from fedtailor.engines import Inline
 from fedtailor.messages.trees import unpack
-from fedtailor.methods import Client, Method, Payload, find
+from fedtailor.methods import Client, Method, Payload, Server, find
 from fedtailor.runs import Callback, Resources
+from tests.support.problem import W, near, play, targets
 
 SETTINGS: dict[str, Any] = {
     "rounds": 4,
@@ -204,3 +205,23 @@ def test_a_run_warns_of_settings_and_networks_that_switch_its_method_off(tmp_pat
     fedtailor.run(of(find("fedbn")(), rounds=1), folder=tmp_path / "2", callbacks=callbacks).close()
     fedtailor.run(of(find("fedprox")(mu=0.1), rounds=1), folder=tmp_path / "3", callbacks=callbacks).close()
     assert [sentence.partition(":")[0] for sentence in callbacks.said] == ["fedprox", "fedbn"]
+
+
+class Dated(find("fedavg")):  # type: ignore[misc]
+    """A client's model is the number of the round in which it trains, plus that of the server in thousandths."""
+
+    name = ""
+
+    def prepare(self, server: Server, cohort: Any) -> Any:
+        return {client: Payload({"model": {W: torch.tensor([[server.round / 1000]])}}) for client in cohort}
+
+    def fit(self, client: Client) -> None:
+        client.load({W: client.weights()[W] + client.round})
+
+
+def test_the_final_pass_is_the_round_after_the_last(tmp_path: Path) -> None:
+    """Two rounds: clients hold 2.002, after the final pass 3.003; targets are 0 and 4."""
+    played = play(tmp_path / "run", Dated(), targets([0.0], [4.0]), rounds=2)
+    assert [played.loss("held", k, 2) for k in (0, 1)] == near(2.002**2 / 2, 1.998**2 / 2)
+    assert [played.loss("final", k, 2) for k in (0, 1)] == near(3.003**2 / 2, 0.997**2 / 2)
+    assert [played.personal(k, W) for k in (0, 1)] == near(3.003, 3.003)

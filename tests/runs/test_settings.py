@@ -213,7 +213,18 @@ def test_a_misspelled_name_gives_its_place_and_the_nearest_one(values: dict[str,
         ({"rounds": 10**5000}, "rounds = a value too large to show: should be less than or equal to 1000000"),
         ({"rounds": datetime.date(2020, 1, 1)}, "rounds = datetime.date(2020, 1, 1): should be a whole number"),
         ({"rounds": np.eye(2)}, "rounds = array([[1., 0.], [0., 1.]]): should be a whole number"),
-        ({"rounds": 0, "seed": -1}, "seed = -1: should be greater than or equal to 0 (and 1 more)"),
+        (
+            {"rounds": 0, "seed": -1, "method": {"name": "fedprox", "mu": -1, "nu": 3}},
+            "4 problems: method.mu = -1: should be greater than or equal to 0; method.nu = 3: unknown setting 'nu': "
+            "(known: mu); seed = -1: should be greater than or equal to 0; rounds = 0: should be ",
+        ),
+        (
+            {"learning_rate": 1, "global-rounds": 2, "training": {"num_clients": 3}},
+            "3 problems: training.num_clients = 3: unknown setting 'num_clients': did you mean data.clients?; "
+            "learning_rate = 1: unknown setting 'learning_rate': did you mean training.lr?; "
+            "global-rounds = 2: unknown setting 'global-rounds': did you mean rounds?",
+        ),
+        ({"batch_size": 3}, "batch_size = 3: unknown setting 'batch_size': did you mean training.batch_size?"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
 )
@@ -221,12 +232,19 @@ def test_a_bad_value_is_shown_with_its_key_and_what_is_allowed(values: dict[str,
     assert refusal(values).startswith(f"experiment: {sentence}")
 
 
-@pytest.mark.parametrize(
-    ("table", "key"),
-    [("participation", "ratio"), ("data", "split"), ("data", "partition"), ("model", "head"), ("training", "schedule")],
-)
-@pytest.mark.parametrize(
-    "value", [3.5, -1, "wrong", [], [[]], [{}], {"x": 1}, [1, "x"], {"kind": 3}, None, math.nan], ids=str
+UNIONS = [
+    ("participation", "ratio"),
+    ("data", "split"),
+    ("data", "partition"),
+    ("model", "head"),
+    ("training", "schedule"),
+]
+WRONG: list[Any] = [3.5, -1, "wrong", [], [[]], [{}], {"x": 1}, [1, "x"], {"kind": 3}, None, math.nan]
+
+
+@pytest.mark.parametrize(  # None means in [data]: not decided yet
+    ("table", "key", "value"),
+    [(*union, value) for union in UNIONS for value in WRONG if (union[0], value) != ("data", None)],
 )
 def test_a_wrong_type_in_a_union_shows_nothing_of_the_code(table: str, key: str, value: Any) -> None:
     text = refusal({table: {key: value}})

@@ -1,4 +1,4 @@
-"""Starts the gateway in its own process and reports the connections that it refuses."""
+"""Keeps the gateway running in its own process and reports the connections that it refuses."""
 
 import json
 import subprocess
@@ -6,92 +6,129 @@ import sys
 import threading
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
 
 from fedtailor.errors import UserError
 from fedtailor.flower import programs
 from fedtailor.flower.keys import ServerKeys
 
+RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before the next attempt to start it again
+
 
 class GatewayProcess:
-    """A running `gateway`.
+    """A `gateway` that is started again, on the same port, whenever it ends.
 
     Parameters
     ----------
     host, port : str, int
         Where nodes connect; port 0 chooses a free one. `port` holds the actual port.
-    upstream : int
-        The SuperLink's port on the loopback.
+    upstream : Path
+        The SuperLink's socket.
     keys : ServerKeys or None
         The certificate and the nodes that may connect; without keys there is no TLS.
     limit : int
         The largest request, in bytes.
     home : Path
-        The folder for Flower's own files.
-    refused : callable
-        Receives a sentence for each refusal; the same one repeatedly is reported once.
+        The folder for Flower's own files and the log.
+    say : callable
+        Receives a sentence for each refusal, once for the same one repeatedly, and when the gateway had to be started
+        again.
     """
 
     def __init__(
         self,
         host: str,
         port: int,
-        upstream: int,
+        upstream: Path,
         keys: ServerKeys | None,
         limit: int,
         home: Path,
-        refused: Callable[[str], None],
+        say: Callable[[str], None],
     ):
-        self._refused = refused
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "fedtailor.flower.coordinator.gateway"],
-            env=programs.environment(home),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            self.port = self._configure({"host": host, "port": port, "upstream": upstream, "limit": limit}, keys)
-        except BaseException:
-            self.close()
-            raise
-        threading.Thread(target=self._report_refusals, args=[self._process.stdout], daemon=True).start()
+        self.port, self._home, self._say = port, home, say
+        self._settings = {"host": host, "upstream": str(upstream), "limit": limit, **_secrets(keys)}
+        self._closing = threading.Event()
+        self._process = self._start()
+        threading.Thread(target=self._supervise, daemon=True).start()
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+        self._closing.set()
+        _end(self._process)
 
-    def _configure(self, settings: dict[str, Any], keys: ServerKeys | None) -> int:
-        """Send the settings and return the port on which the gateway listens."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        settings["known"] = [] if keys is None else [b64encode(key).decode() for key in keys.public_keys().values()]
-        for name in ("certificate", "key", "authority"):
-            settings[name] = "" if keys is None else str(getattr(keys, name).resolve())
-        process.stdin.write(json.dumps(settings) + "\n")
-        process.stdin.flush()
-        first = process.stdout.readline()
-        if not first:
-            reason = (process.stderr.read().strip().splitlines() or ["no reason given"])[-1]
-            place = f"{settings['host']}:{settings['port']}"
-            raise UserError(f"cannot listen on {place} ({reason}): choose another --host or --port")
-        port: int = json.loads(first)["listening"]
-        return port
+    def _start(self) -> "subprocess.Popen[str]":
+        """Start the gateway, and note the port on which it listens."""
+        log = self._home / "gateway.log"
+        with log.open("ab") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "fedtailor.flower.coordinator.gateway"],
+                env=programs.environment(self._home),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with suppress(BrokenPipeError):
+                process.stdin.write(json.dumps({**self._settings, "port": self.port}) + "\n")
+                process.stdin.flush()
+            first = process.stdout.readline()
+            if not first:
+                reason = (log.read_text(encoding="utf-8").strip().splitlines() or ["no reason given"])[-1]
+                place = f"{self._settings['host']}:{self.port}"
+                raise UserError(f"cannot listen on {place} ({reason}): choose another --host or --port")
+            self.port = json.loads(first)["listening"]
+        except BaseException:
+            _end(process)
+            raise
+        return process
 
-    def _report_refusals(self, lines: IO[str]) -> None:
+    def _supervise(self) -> None:
+        """Report refusals; start the gateway again when it ends."""
+        while True:
+            self._report_refusals()
+            if self._closing.is_set():
+                return
+            _end(self._process)
+            self._say("the gateway ended unexpectedly; it is started again")
+            for delay in (*RETRY_DELAYS, *[RETRY_DELAYS[-1]] * 10_000):
+                if self._closing.wait(delay):
+                    return
+                try:
+                    self._process = self._start()
+                    break
+                except UserError as error:
+                    self._say(str(error))
+            if self._closing.is_set():  # closed while it started
+                _end(self._process)
+
+    def _report_refusals(self) -> None:
         last = ""
-        for line in iter(lines.readline, ""):
-            facts = json.loads(line)
-            sentence = f"refused {facts['refused']}: {facts['reason']}"
-            if sentence != last:
-                last = sentence
-                self._refused(sentence)
+        assert self._process.stdout is not None
+        with suppress(ValueError):  # the file is closed
+            for line in iter(self._process.stdout.readline, ""):
+                facts = json.loads(line)
+                sentence = f"refused {facts['refused']}: {facts['reason']}"
+                if sentence != last:
+                    last = sentence
+                    self._say(sentence)
+
+
+def _secrets(keys: ServerKeys | None) -> dict[str, object]:
+    if keys is None:
+        return {"certificate": "", "key": "", "known": []}
+    known = [b64encode(key).decode() for key in keys.public_keys().values()]
+    return {"certificate": str(keys.certificate.resolve()), "key": str(keys.key.resolve()), "known": known}
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(BrokenPipeError):
+                stream.close()

@@ -1,19 +1,17 @@
 """The coordinator's connection to Flower: a SuperLink on the loopback, the gateway in front of it, a run on it."""
 
-import secrets
-import shutil
 import socket
-import tempfile
-import time
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedtailor.errors import UserError
-from fedtailor.flower import programs
+from fedtailor.flower import programs, sockets
 from fedtailor.flower.coordinator.gateway_process import GatewayProcess
 from fedtailor.flower.coordinator.superlink import start_run, start_superlink
+from fedtailor.flower.folders import TemporaryFolder
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.messages.frames import Closed, Message, receive, send
 
@@ -56,13 +54,15 @@ class Link:
         limit: int,
         refused: Callable[[str], None] = lambda sentence: None,
     ):
-        self.home = Path(tempfile.mkdtemp(prefix="fedtailor-"))
+        self._folder = TemporaryFolder()
+        self.home = self._folder.path
         self._superlink: programs.Program | None = None
+        self._server_app: programs.Program | None = None
         self._gateway: GatewayProcess | None = None
         self._app: socket.socket | None = None  # connected to our server app
         try:
-            self._superlink, upstream = start_superlink(keys, self.home)
-            programs.wait_for_port(upstream, self._superlink, START_TIMEOUT)
+            self._superlink, upstream = start_superlink(self.home, authenticated=keys is not None)
+            sockets.wait_for(upstream, self._superlink, START_TIMEOUT)
             self._gateway = GatewayProcess(host, port, upstream, keys, limit, self.home, refused)
             self.port = self._gateway.port
             self._app = self._connect_app(upstream, keys)
@@ -119,35 +119,28 @@ class Link:
             self._app.close()
         if self._gateway is not None:
             self._gateway.close()
-        if self._superlink is not None:
-            self._superlink.stop()
-        shutil.rmtree(self.home, ignore_errors=True)
+        for program in (self._server_app, self._superlink):
+            if program is not None:
+                program.stop()
+        self._folder.close()
 
-    def _connect_app(self, upstream: int, keys: ServerKeys | None) -> socket.socket:
-        """Start the run and wait until its server app has connected to us."""
-        path, token = self.home / "app.sock", secrets.token_hex(16)
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(path))
-            listener.listen(1)
-            listener.settimeout(1.0)
-            start_run(upstream, keys, path, token)
-            return self._accept(listener, token)
-
-    def _accept(self, listener: socket.socket, token: str) -> socket.socket:
-        """Return the connection of the app, which proves itself with the token."""
-        assert self._superlink is not None
-        end = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < end and not self._superlink.ended:
-            try:
-                connection, _ = listener.accept()
-            except TimeoutError:
-                continue
-            connection.setblocking(True)
-            header, _ = receive(connection)
-            if secrets.compare_digest(str(header.get("token")), token):
-                return connection
-            connection.close()
-        raise UserError(f"Flower did not start the run: {self._superlink.last_lines(3)}")
+    def _connect_app(self, upstream: Path, keys: ServerKeys | None) -> socket.socket:
+        """Start the run and wait until its server app has taken it up; the app inherits its connection to us."""
+        run = start_run(upstream, keys)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            module = "fedtailor.flower.coordinator.server_app"
+            command = [sys.executable, "-m", module, str(upstream), str(run), str(theirs.fileno())]
+            log = self.home / "server_app.log"
+            self._server_app = programs.Program("Flower's app", command, self.home, log, [theirs.fileno()])
+        ours.settimeout(START_TIMEOUT)
+        try:
+            receive(ours)
+        except (Closed, TimeoutError):
+            ours.close()
+            raise UserError(f"Flower did not start the run: {self._server_app.last_lines(3)}") from None
+        ours.settimeout(None)
+        return ours
 
     def _request(self, header: dict[str, Any], blobs: Sequence[bytes] = ()) -> Message:
         """Have the server app do something, and return its answer."""

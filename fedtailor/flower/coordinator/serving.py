@@ -5,6 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedtailor.data import DataSettings
+from fedtailor.data.partitions import Given
 from fedtailor.data.roster import Entry, federation_of
 from fedtailor.errors import UserError
 from fedtailor.flower.coordinator.engine import FlowerEngine
@@ -18,6 +20,7 @@ from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import Store
 
+CLIP = 3.0  # aggregation.clip of a federation whose settings do not name it
 RECONNECT_TIMEOUT = 60.0  # seconds that nodes have to reconnect after the coordinator restarted
 
 
@@ -76,6 +79,7 @@ def serve_on(
     """Run one experiment on an open link, as `serve` does; a link can serve several runs, one after the other."""
     settings = federated(settings)
     members, clients = _members_of(settings, folder), settings.data.clients
+    assert clients is not None
     nodes = Nodes(link, _data_settings(settings), say)
 
     def progress(names: list[str]) -> None:
@@ -98,8 +102,20 @@ def serve_on(
 
 
 def federated(settings: Experiment) -> Experiment:
-    """Return the experiment as a federation runs it: on Flower, with each client tested where its data are."""
-    changes = {
+    """Return the experiment as a federation runs it.
+
+    It runs on Flower, tests each client where its data are, and clips changes unless the settings say otherwise.
+    """
+    if settings.attack is not None:
+        raise UserError("attack: malicious clients belong to a simulation; remove the table [attack]")
+    aggregation = settings.aggregation
+    if "clip" not in aggregation.model_fields_set:
+        aggregation = aggregation.model_copy(update={"clip": CLIP})
+    split = settings.data.with_defaults()
+    kept = {key: getattr(split, key) for key in ("clients", "split", "val", "seed", "preprocess")}
+    changes: dict[str, Any] = {
+        "data": DataSettings(source="nodes", partition=Given(), **kept),
+        "aggregation": aggregation,
         "engine": settings.engine.model_copy(update={"kind": "flower"}),
         "evaluation": settings.evaluation.model_copy(update={"together": False}),
     }

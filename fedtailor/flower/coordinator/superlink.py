@@ -1,70 +1,117 @@
-"""Flower's SuperLink on the loopback, and a run of our app on it."""
+"""Flower's SuperLink on a Unix socket, and a run of our app on it.
 
-from hashlib import sha256
-from pathlib import Path
-
-from fedtailor.flower import programs
-from fedtailor.flower.keys import ServerKeys
-
-# Flower sends this file alone to the nodes as the app: both components are in the installed package.
-APP = """
-[project]
-name = "fedtailor-federation"
-version = "1.0.0"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "fedtailor"
-
-[tool.flwr.app.components]
-serverapp = "fedtailor.flower.coordinator.server_app:app"
-clientapp = "fedtailor.flower.node.client_app:app"
-
-[tool.flwr.app.config]
-socket = ""
-token = ""
+``python -m fedtailor.flower.coordinator.superlink SOCKET`` is the SuperLink itself. It serves what nodes and our server
+app need, and of Flower's control interface the two calls with which the coordinator starts, for our app only.
 """
 
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
 
-def superlink_command(port: int, keys: ServerKeys | None) -> list[str]:
-    """Return the command that starts a SuperLink on this port of the loopback."""
-    command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(port)]
-    if keys is None:
-        return [*command, "--insecure"]
-    command += ["--ssl-ca-certfile", str(keys.authority.resolve()), "--enable-supernode-auth"]
-    command += ["--ssl-certfile", str(keys.certificate.resolve())]
-    return [*command, "--ssl-keyfile", str(keys.key.resolve())]
+from fedtailor.flower import app, programs, sockets
+from fedtailor.flower.keys import ServerKeys
+from fedtailor.flower.protocol import FLEET_PATH
+
+START_RUN, REGISTER = "/v1/control/start-run", "/v1/control/register-node"
+ALLOWED = (FLEET_PATH, "/v1/runtime/", REGISTER)
+LARGEST_START = 2**20  # bytes of a request to start a run; ours has less than a thousand
+
+Asgi = Callable[..., Awaitable[None]]
 
 
-def start_superlink(keys: ServerKeys | None, home: Path) -> tuple[programs.Program, int]:
-    """Start a SuperLink; return the program and its port. The caller waits for the port and ends the program."""
-    port = programs.free_port()
-    return programs.Program(superlink_command(port, keys), home, home / "superlink.log"), port
+def start_superlink(home: Path, authenticated: bool) -> tuple[programs.Program, Path]:
+    """Start a SuperLink; return the program and its socket. The caller waits for the socket and ends the program."""
+    path = home / "superlink.sock"
+    command = [sys.executable, "-m", "fedtailor.flower.coordinator.superlink", str(path)]
+    more = ["authenticated"] if authenticated else []
+    return programs.Program("Flower's SuperLink", [*command, *more], home, home / "superlink.log"), path
 
 
-def start_run(port: int, keys: ServerKeys | None, socket: Path, token: str) -> None:
-    """Register the nodes' keys with a SuperLink and start our app, which then connects to ``socket``."""
-    from flwr.app.user_config import UserConfig
-    from flwr.cli.build import build_fab_from_files
-    from flwr.common.serde import fab_to_proto, user_config_to_proto
+def start_run(path: Path, keys: ServerKeys | None) -> int:
+    """Register the nodes' keys with a SuperLink and start our app; return the id of the run."""
+    from flwr.common.serde import fab_to_proto
     from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.fab import Fab
     from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
-    content, _ = build_fab_from_files({"pyproject.toml": APP.encode()})
-    fab = Fab(sha256(content).hexdigest(), content, {})
-    config: UserConfig = {"socket": str(socket), "token": token}
-    control = ControlHttpClient.from_server_address(
-        f"127.0.0.1:{port}",
-        keys is None,
-        None if keys is None else keys.authority.read_bytes(),
-        [RuntimeVersionHttpInterceptor(component_name="flwr")],
-    )
+    version = RuntimeVersionHttpInterceptor(component_name="flwr")
+    control = ControlHttpClient.from_server_address("superlink", True, None, [version])
+    sockets.redirect(control, path)
     try:
         for name, key in ({} if keys is None else keys.public_keys()).items():
             control.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
-        control.StartRun(StartRunRequest(fab=fab_to_proto(fab), override_config=user_config_to_proto(config)))
+        ours = Fab(app.digest(), app.content(), {})
+        run: int = control.StartRun(StartRunRequest(fab=fab_to_proto(ours))).run_id
+        return run
     finally:
         control.close()
+
+
+def guarded(served: Asgi) -> Asgi:
+    """Return the SuperLink's app with all calls refused that a federation of ours does not use."""
+
+    async def call(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] == START_RUN:
+            body = await _body(receive)
+            if body is None or not _starts_our_app(body):
+                await _refuse(send)
+            else:
+                await served(scope, _replay(body), send)
+        elif scope["type"] == "http" and not scope["path"].startswith(ALLOWED):
+            await _refuse(send)
+        else:
+            await served(scope, receive, send)
+
+    return call
+
+
+async def _body(receive: Any) -> bytes | None:
+    """Return the body of a request, None if it is too large."""
+    body = b""
+    while len(body) <= LARGEST_START:
+        event = await receive()
+        body += event.get("body", b"")
+        if not event.get("more_body"):
+            return body if event["type"] == "http.request" else None
+    return None
+
+
+def _replay(body: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive
+
+
+def _starts_our_app(body: bytes) -> bool:
+    """Return whether a request starts our app from the bytes it brings, not another one from Flower's hub."""
+    from flwr.proto.control_pb2 import StartRunRequest
+
+    try:
+        request = StartRunRequest.FromString(body)
+    except Exception:  # protobuf's DecodeError, or whatever else the bytes cause
+        return False
+    return not request.app_spec and app.is_ours(request.fab.content)
+
+
+async def _refuse(send: Any) -> None:
+    await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": b"this SuperLink runs the app of FedTailor only"})
+
+
+def main(path: Path, authenticated: bool) -> None:
+    """Run a SuperLink until this process is told to end."""
+    from flwr.superlink.cli.flower_superlink import SuperLinkLifespan, _parse_superlink_lifespan_config
+    from flwr.superlink.main import create_app
+
+    # Flower demands TLS for keys of nodes, which the gateway provides, and starts apps itself without "process".
+    sys.argv = ["flower-superlink", "--insecure", "--isolation", "process"]
+    config = _parse_superlink_lifespan_config()
+    config.enable_supernode_auth = authenticated
+    sockets.serve(guarded(create_app(config, SuperLinkLifespan)), path)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), "authenticated" in sys.argv[2:])

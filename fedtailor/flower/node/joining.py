@@ -2,10 +2,8 @@
 
 import fcntl
 import os
-import shutil
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from pathlib import Path
 
 from fedtailor.errors import UserError
 from fedtailor.flower import programs
+from fedtailor.flower.folders import TemporaryFolder, make_private
 from fedtailor.flower.keys import NodeKeys
 from fedtailor.flower.node.node import Node, listen
 from fedtailor.flower.node.supernode import SuperNodeThread
@@ -69,15 +68,15 @@ def join(
     node = Node(name, data, folder, device=device, allowed=allowed, say=say)
     with _locked(folder), _stop_on_signals() as stop:
         say(f"{name}: {len(node.samples):,} samples, which stay here; states in {folder}")
-        home = Path(tempfile.mkdtemp(prefix="fedtailor-"))
-        supernode = SuperNodeThread(host, port, node_keys, home, stop, say)
+        home = TemporaryFolder()
+        supernode = SuperNodeThread(host, port, node_keys, home.path, stop, say)
         try:
             supernode.start()
             listen(node, supernode.socket, lambda: stop.is_set() or (once and node.finished))
         finally:
             stop.set()
             supernode.join()
-            shutil.rmtree(home, ignore_errors=True)
+            home.close()
         if supernode.refusal is not None:
             raise supernode.refusal
 
@@ -86,8 +85,8 @@ def join(
 def _locked(folder: Path) -> Iterator[None]:
     """Ensure that only one process at a time uses a folder of states."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        make_private(folder)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise UserError(f"{folder} cannot be used: {error.strerror}") from None
     try:

@@ -2,7 +2,6 @@
 
 import http.client
 import os
-import secrets
 import socket
 import ssl
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedtailor.errors import UserError
-from fedtailor.flower import programs
+from fedtailor.flower import programs, sockets
 from fedtailor.flower.keys import NodeKeys
 from fedtailor.flower.protocol import FLEET_PATH, UNKNOWN_KEY_STATUS
 
@@ -36,7 +35,7 @@ class SuperNodeThread(threading.Thread):
     keys : NodeKeys or None
         The node's keys; without keys there is no TLS.
     home : Path
-        A private folder for sockets, secrets and logs; `socket` in it is where the node must listen.
+        A private folder for sockets and logs; `socket` in it is where the node must listen.
     stop : threading.Event
         Ends the thread when set. The thread sets it itself when the coordinator refuses the node; `refusal` says why.
     say : callable
@@ -122,17 +121,15 @@ class SuperNodeThread(threading.Thread):
 
     def _run_supernode(self) -> str:
         """Run a SuperNode and our executor until one of them ends; return the last lines of the SuperNode's log."""
-        log, secret = self.home / "supernode.log", self.home / "secret"
+        log, path = self.home / "supernode.log", self.home / "supernode.sock"
         log.unlink(missing_ok=True)
-        secret.touch(0o600)
-        secret.write_bytes(secrets.token_bytes(32))
-        port = programs.free_port()
-        supernode = programs.Program(self._command(port, secret), self.home, log)
+        path.unlink(missing_ok=True)
+        supernode = programs.Program("Flower's SuperNode", self._command(path), self.home, log)
         connected, executor = False, None
         try:
             while not supernode.ended and not self.stop.is_set() and not (executor and executor.ended):
-                if executor is None and programs.answers(port):
-                    executor = self._start_executor(port, secret)
+                if executor is None and sockets.answers(path):
+                    executor = self._start_executor(path)
                 if not connected and "SuperNode ID" in supernode.last_lines(50):
                     connected = True
                     self.say(f"connected to {self.host}:{self.port}")
@@ -143,19 +140,18 @@ class SuperNodeThread(threading.Thread):
             if executor is not None:
                 executor.stop()
 
-    def _command(self, port: int, secret: Path) -> list[str]:
-        command = ["flower-supernode", "--superlink", f"{self.host}:{self.port}"]
-        command += ["--host", "127.0.0.1", "--port", str(port)]
-        command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+    def _command(self, path: Path) -> list[str]:
+        command = [sys.executable, "-m", "fedtailor.flower.node.supernode_program", str(path)]
+        command += ["--superlink", f"{self.host}:{self.port}", "--isolation", "process"]
         command += ["--node-config", f'socket="{self.socket}"']
         if self.keys is None:
             return [*command, "--insecure"]
         command += ["--root-certificates", str(self.keys.authority.resolve())]
         return [*command, "--auth-supernode-private-key", str(self.keys.key.resolve())]
 
-    def _start_executor(self, port: int, secret: Path) -> programs.Program:
-        command = [sys.executable, "-m", "fedtailor.flower.node.executor", f"127.0.0.1:{port}"]
-        return programs.Program([*command, str(secret), str(os.getpid())], self.home, self.home / "executor.log")
+    def _start_executor(self, path: Path) -> programs.Program:
+        command = [sys.executable, "-m", "fedtailor.flower.node.executor", str(path), str(os.getpid())]
+        return programs.Program("the executor", command, self.home, self.home / "executor.log")
 
 
 def _telling_line(text: str) -> str:

@@ -305,7 +305,7 @@ class _Planner:
 
 def _key(settings: Experiment, policy: Step | None, pretrains: bool, deciders: Any) -> str:
     """A digest of everything that the results depend on except the data, whose digest is in the record."""
-    table = canonical(settings)
+    table = canonical(settings.model_copy(update={"data": settings.data.shortest}))
     for place in ("name", "engine", "compare", *(() if pretrains else ("pretrain",))):
         table.pop(place, None)
     table.get("data", {}).pop("dir", None)
@@ -342,4 +342,4 @@ def file_name(text: str) -> str:
 
 
 def _clients(step: Step) -> int:
-    return max(step.settings.data.clients, step.settings.participation.clients or 1)
+    return max(step.settings.data.filled.clients or 1, step.settings.participation.clients or 1)

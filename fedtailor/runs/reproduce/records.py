@@ -74,7 +74,7 @@ def record_of(step: Step, run: Run) -> Record:
         data=run.data_digest,
         policy=_policy(run, step),
         versions={name: str(value) for name, value in run.environment.items()},
-        clients=len(run.scores("held")) or step.settings.data.clients,
+        clients=len(run.scores("held")) or run.summary().clients,
         seconds=float(sum(rounds["seconds"])),
         passes=method.passes(epochs) / epochs,
         rounds={name: [sum(values)] for name, values in rounds.items()} if step.pretrains else rounds,
