@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo install test lint unit coverage test-slow test-federation benchmark clean
+.PHONY: help demo install test lint unit coverage test-slow test-federation benchmark mutants clean
 
 help:
 	@echo "make demo       install and compare five methods on bundled data (about a minute)"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-slow  the proofs that take minutes"
 	@echo "make test-federation  a real federation on this machine, and everything that can go wrong in it"
 	@echo "make benchmark  speed and memory as ratios (needs FEDTAILOR_DATA with fashion-mnist)"
+	@echo "make mutants    change the code in 500 small ways and count how many the tests notice (about an hour)"
 	@echo "make clean      remove the environment and caches (runs/ stays)"
 
 demo: .venv/installed
@@ -44,6 +45,9 @@ test-federation: .venv/tested
 
 benchmark: .venv/installed
 	$(BIN)/python benchmarks/publish.py
+
+mutants: .venv/tested
+	$(BIN)/python -m tests.support.mutants
 
 # torch first and alone: as a dependency of another package it would bring several GB of CUDA builds along
 .venv/torch:

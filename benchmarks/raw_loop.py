@@ -29,16 +29,16 @@ def network(channels: int, side: int, classes: int) -> nn.Sequential:
     ).to(memory_format=torch.channels_last)
 
 
-def train_client(images: torch.Tensor, labels: torch.Tensor) -> None:
+def train_client(images: torch.Tensor, labels: torch.Tensor, epochs: int = EPOCHS, batch: int = BATCH) -> None:
     """images (samples, height, width, channels) float32."""
     model = network(images.shape[3], images.shape[1], 10)
     optimiser = torch.optim.SGD(model.parameters(), lr=LR, foreach=True)
-    for _ in range(EPOCHS):
+    for _ in range(epochs):
         order = torch.randperm(len(labels))
         x, y = images[order].permute(0, 3, 1, 2), labels[order]
-        for start in range(0, len(y), BATCH):
+        for start in range(0, len(y), batch):
             optimiser.zero_grad()
-            F.cross_entropy(model(x[start : start + BATCH]), y[start : start + BATCH]).backward()
+            F.cross_entropy(model(x[start : start + batch]), y[start : start + batch]).backward()
             optimiser.step()
 
 

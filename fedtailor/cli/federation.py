@@ -94,6 +94,7 @@ def join(
     Ctrl-C leaves the federation; the same command rejoins it with the same state.
     """
     _require_keys(keys, insecure)
+    from fedtailor.engines import usable_device
     from fedtailor.flower.node import joining
 
     joining.join(
@@ -102,7 +103,7 @@ def join(
         state,
         name=name,
         keys=None if insecure else keys,
-        device=device,
+        device=usable_device(device, "--device"),
         allowed=tuple(allow or ()),
         once=once,
         say=_printer(quiet),

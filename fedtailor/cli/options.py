@@ -23,5 +23,6 @@ DataDir = Annotated[Path | None, typer.Option(help="Folder with the files of the
 Workers = Annotated[int | None, typer.Option(help="Number of worker processes; default: one per core.")]
 EngineKind = Annotated[Engine | None, typer.Option(help="Where clients train; results do not depend on it.")]
 RunsFolder = Annotated[Path, typer.Option(help="Parent of the folder that the command writes.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run of this name that is not running.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress; warnings are still shown.")]

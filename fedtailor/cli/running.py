@@ -1,7 +1,7 @@
 """Commands that train: run, resume, pretrain."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from fedtailor.cli.options import (
     ExperimentFile,
     Json,
     Name,
+    Overwrite,
     Quiet,
     Rounds,
     RunFolder,
@@ -23,6 +24,9 @@ from fedtailor.cli.options import (
 )
 from fedtailor.cli.settings import settings_from, shared_options
 from fedtailor.errors import UserError
+
+if TYPE_CHECKING:
+    from fedtailor.runs import Experiment
 
 commands = typer.Typer()
 
@@ -39,6 +43,7 @@ def run(
     workers: Workers = None,
     engine: EngineKind = None,
     out: RunsFolder = Path("runs"),
+    overwrite: Overwrite = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -60,9 +65,10 @@ def run(
     from fedtailor.views.progress import progress
     from fedtailor.views.results import show_run
 
+    settings = _fresh(settings, out, overwrite or name is not None)
     folder = out / settings.name
     with interruptible(folder), progress(quiet=quiet) as callbacks:
-        done = runs.run(settings, folder=folder, callbacks=callbacks)
+        done = runs.run(settings, folder=folder, callbacks=callbacks, overwrite=overwrite)
     show_run(done, as_json)
 
 
@@ -113,6 +119,7 @@ def pretrain(
     workers: Workers = None,
     engine: EngineKind = None,
     out: Annotated[Path, typer.Option(help="Parent of the policy's folder.")] = Path("policies"),
+    overwrite: Overwrite = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -139,7 +146,19 @@ def pretrain(
     from fedtailor.views.progress import progress
     from fedtailor.views.results import show_policy
 
+    settings = _fresh(settings, out, overwrite or name is not None)
     folder = out / settings.name
     with interruptible(folder), progress(quiet=quiet) as callbacks:
-        done = runs.pretrain(settings, folder=folder, callbacks=callbacks)
-    show_policy(done, as_json)
+        done = runs.pretrain(settings, folder=folder, callbacks=callbacks, overwrite=overwrite)
+    show_policy(done, as_json, scenario)
+
+
+def _fresh(settings: "Experiment", out: Path, chosen: bool) -> "Experiment":
+    """Give the run a name that has no folder yet, unless the user chose its name."""
+    from fedtailor.runs.folders import fresh_name
+    from fedtailor.views.console import messages
+
+    name = settings.name if chosen else fresh_name(out, settings.name)
+    if name != settings.name:
+        messages().print(f"{out / settings.name} exists; this run is {out / name}")
+    return settings.model_copy(update={"name": name})

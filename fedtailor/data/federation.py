@@ -159,6 +159,11 @@ def resolve(settings: DataSettings, samples: Samples) -> DataSettings:
     if not isinstance(settings.partition, Given) or samples.groups is None:
         return settings.with_defaults()
     clients = len(samples.group_names)
+    if clients == 1 and divided:
+        raise UserError(
+            f"{_place(settings)} has a single client, {samples.group_names[0]!r}: add the others' files, name a column "
+            f"of clients with data.client, or set data.partition to deal the samples to clients"
+        )
     if settings.clients not in (None, clients):
         raise UserError(
             f"data.clients = {settings.clients}, but {_place(settings)} comes divided among {clients} clients "

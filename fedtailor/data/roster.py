@@ -68,6 +68,10 @@ class Entry:
             summary=Summary.of(samples, federation.train[0], preprocess) if needed(samples, preprocess) else None,
         )
 
+    def lacks(self, column: int) -> bool:
+        """Whether all values of a column are missing in the training samples, so that nobody knows what it holds."""
+        return self.summary is not None and self.summary.missing[column : column + 1] == (self.train,)
+
     @classmethod
     def read(cls, facts: Any) -> "Entry":
         """Validate the description that a node sent."""
@@ -159,14 +163,15 @@ def federation_of(entries: Sequence[Entry], preprocess: Preprocess | None = None
 def agreed_columns(entries: Sequence[Entry]) -> tuple[Column, ...]:
     """The columns of the nodes' tables with the categories of all of them."""
     made = []
-    for column in zip(*(entry.columns for entry in entries), strict=True):
-        numbers = [not categories for _, categories in column]
-        if any(numbers) and not all(numbers):
+    for j, (name, _) in enumerate(entries[0].columns):
+        words = {entry.name: entry.columns[j][1] for entry in entries if entry.columns[j][1]}
+        numbers = [entry.name for entry in entries if not entry.columns[j][1] and not entry.lacks(j)]
+        if words and numbers:
             raise UserError(
-                f"the nodes {entries[numbers.index(True)].name!r} and {entries[numbers.index(False)].name!r} have "
-                f"numbers and words in column {column[0][0]!r}: make them alike"
+                f"the nodes {numbers[0]!r} and {next(iter(words))!r} have numbers and words in column {name!r}: make "
+                f"them alike"
             )
-        made.append(Column(column[0][0], union([categories for _, categories in column])))
+        made.append(Column(name, union(list(words.values())) if words else ()))
     return tuple(made)
 
 

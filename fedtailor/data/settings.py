@@ -10,6 +10,7 @@ from fedtailor.errors import unknown
 
 from .partitions import Dirichlet, Partition
 from .preprocessing import Preprocess
+from .readers import Roles
 from .sources import SOURCES
 
 OWN_SOURCES = ("folder", "synthetic")  # sources that are not a known data set
@@ -110,6 +111,17 @@ class DataSettings(Settings):
     synthetic: Synthetic = Field(Synthetic(), description="For source 'synthetic'.")
     shakespeare: Shakespeare = Field(Shakespeare(), description="For source 'shakespeare'.")
     folder: Path | None = Field(None, description="For source 'folder': the folder with your data.")
+    label: str | None = Field(None, description="The column of a CSV file with the label; default: the last column.")
+    client: str | None = Field(None, description="The column of a CSV file with the client of each row.")
+    group: str | None = Field(
+        None, description="The column of a CSV file with a patient, say, whose rows stay on one side of a split."
+    )
+    time: str | None = Field(None, description="The column of a CSV file with each row's time, for a split by time.")
+    categorical: tuple[str, ...] = Field((), description="Columns of a CSV file whose numbers are codes of categories.")
+    ignore: tuple[str, ...] = Field((), description="Columns of a CSV file to leave out.")
+    target: Literal["class", "number"] | None = Field(
+        None, description="What the label of a CSV file is; default: decimals are numbers to predict, the rest classes."
+    )
     preprocess: Preprocess = Field(
         Preprocess(),
         description="Scales, missing values and categories; default: nothing, or what the data set needs.",
@@ -122,6 +134,11 @@ class DataSettings(Settings):
         source = values.get("source") if isinstance(values, dict) and "preprocess" not in values else None
         known = SOURCES.get(source) if isinstance(source, str) else None
         return {**values, "preprocess": dict(known.preprocess)} if known and known.preprocess else values
+
+    @field_validator("categorical", "ignore", mode="before")
+    @classmethod
+    def _one_name_is_a_list(cls, names: Any) -> Any:
+        return (names,) if isinstance(names, str) else names
 
     @field_validator("source")
     @classmethod
@@ -150,6 +167,11 @@ class DataSettings(Settings):
         if self.may_be_divided:
             return self
         return self.model_copy(update={key: None for key, value in DEFAULTS.items() if getattr(self, key) == value})
+
+    @property
+    def roles(self) -> Roles:
+        """What the columns of a user's tables are for."""
+        return Roles(self.label, self.client, self.group, self.time, self.categorical, self.ignore, self.target)
 
     @property
     def directory(self) -> Path:

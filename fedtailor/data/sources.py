@@ -55,7 +55,7 @@ def load(settings: "DataSettings", seed: int) -> Samples:
     if settings.source == "folder":
         from .folder import folder
 
-        return folder(settings.folder)
+        return folder(settings.folder, settings.roles)
     if settings.source == "python":
         raise UserError("the clients' data were given in Python and are not stored: pass them again with federation=")
     if settings.source == "nodes":

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from fedtailor.engines.attacks import Attack
 from fedtailor.engines.base import Engine, Job, Result, Task
+from fedtailor.engines.device import is_device, usable_device
 from fedtailor.engines.inline import Inline
 from fedtailor.engines.networks import family_network, run_network, shared_and_kept
 from fedtailor.engines.processes import Processes, cores
@@ -27,6 +28,7 @@ __all__ = [
     "open_engine",
     "run_network",
     "shared_and_kept",
+    "usable_device",
 ]
 
 
@@ -41,7 +43,10 @@ class EngineSettings(BaseModel):
         "flower: on the nodes of a federation, with 'fedtailor serve'",
     )
     workers: int | None = Field(None, ge=1, le=1024, description="number of workers; default: one per core")
-    device: str = Field("cpu", description="torch device of the workers")
+    device: str = Field(
+        "cpu",
+        description="torch device of the workers: cpu, a GPU such as cuda or cuda:1, or auto: a GPU if there is one",
+    )
     address: str = Field(
         "", description="address of the Ray cluster: auto, host:port or ray://host:port; empty: start a local Ray"
     )
@@ -58,6 +63,13 @@ class EngineSettings(BaseModel):
     def limit_bytes(self) -> int:
         """The largest message of a federation, in bytes."""
         return self.limit * 2**20
+
+    @field_validator("device")
+    @classmethod
+    def _is_device(cls, device: str) -> str:
+        if not is_device(device):
+            raise ValueError("should be 'cpu', 'auto', or a GPU of torch such as 'cuda' or 'cuda:1'")
+        return device
 
     @field_validator("address")
     @classmethod
@@ -99,7 +111,7 @@ def open_engine(settings: EngineSettings) -> Engine:
         raise UserError("a federation is run by its coordinator: fedtailor serve EXPERIMENT.toml")
     if find_spec("ray") is None:
         raise UserError("engine.kind = 'ray' needs ray: pip install 'fedtailor[ray]'")
-    if settings.device != "cpu":
+    if settings.device not in ("cpu", "auto"):
         raise UserError(f"engine.device = {settings.device!r}: workers of a Ray cluster train on its CPUs")
     from fedtailor.engines.ray import Ray
 

@@ -27,6 +27,7 @@ from fedtailor.engines.processes import ENVIRONMENT, cores
 from fedtailor.engines.task_queue import MAX_DEATHS, TaskQueue
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
+from fedtailor.learning.precision import native_bf16
 from fedtailor.messages.frames import decode, encode
 from fedtailor.version import __version__
 
@@ -246,6 +247,7 @@ def _versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "cpu": torch.backends.cpu.get_cpu_capability(),
+        "bf16": "native" if native_bf16() else "emulated",
     }
 
 

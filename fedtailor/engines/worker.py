@@ -12,6 +12,7 @@ from torch import Tensor
 from fedtailor.engines.base import Job, Result, Task
 from fedtailor.engines.networks import family_network, run_network, shared_and_kept
 from fedtailor.learning import Score, evaluate, outcomes
+from fedtailor.learning.precision import computing
 from fedtailor.learning.tensors import tensors
 from fedtailor.messages.payload import Rejected, check
 from fedtailor.messages.trees import has_objects, pack, restore, unpack
@@ -98,7 +99,8 @@ class Worker:
         network.load(unpack(task.payload))
         test_sets = [self._tensors(client, "test") for client in task.clients]
         x, y = torch.cat([x for x, _ in test_sets]), torch.cat([y for _, y in test_sets])
-        losses, hits = outcomes(network, _channels_last(x), y, self.job.training.loss)
+        with computing(network, self.job.training.precision):
+            losses, hits = outcomes(network, _channels_last(x), y, self.job.training.loss)
         sizes = [len(y) for _, y in test_sets]
         scores = {
             str(client): Score(int(hit.sum()), float(loss.double().sum()), len(hit))
@@ -192,7 +194,8 @@ class Worker:
 
     def _test(self, client: Client) -> Score:
         x, y = self._tensors(client.id, "test")
-        return evaluate(client.model, x, y, self.job.training.loss)
+        with computing(client.model, self.job.training.precision):
+            return evaluate(client.model, x, y, self.job.training.loss)
 
     def _data(self, client: int) -> Callable[[str], tuple[Tensor, Tensor]]:
         loaded: dict[str, tuple[Tensor, Tensor]] = {}

@@ -66,7 +66,7 @@ def outcomes(network: Network, x: Tensor, y: Tensor, loss: Loss) -> tuple[Tensor
     lost, right = [], []
     with evaluating(module), torch.inference_mode():
         for inputs, targets in zip(torch.split(x, CHUNK), torch.split(y, CHUNK), strict=True):
-            outputs = module(inputs)
+            outputs = network(inputs)
             lost.append(losses(loss, outputs, targets))
             right.append(hits(loss, outputs, targets))
     return torch.cat(lost), torch.cat(right)

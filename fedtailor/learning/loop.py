@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedtailor.learning.features import FeatureCache, cacheable
 from fedtailor.learning.objectives import Loss, mean_loss
 from fedtailor.learning.optimisers import optimiser
 from fedtailor.learning.options import TrainOptions
+from fedtailor.learning.precision import computing
 from fedtailor.learning.settings import TrainingSettings
 from fedtailor.learning.steps import Batch, Training, along
 from fedtailor.models import Network
@@ -74,30 +75,35 @@ def train(
     >>> train(network, x, y, TrainingSettings(epochs=1), torch_stream("batches"), TrainOptions("head", lr=0.1))
     Trace(steps=3, samples=24, loss=1.92)
     """
-    trained = options.tensors(network)
-    parameters = {n: value for n, value in network.parameters().items() if n in trained and value.requires_grad}
     epochs, steps = options.duration(settings)
-    if not parameters or len(x) == 0 or (epochs if steps is None else steps) == 0:
+    if not _trained(network, options) or len(x) == 0 or (epochs if steps is None else steps) == 0:
         return Trace()
+    network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    with computing(network, settings.precision):
+        return _train(network, x, y, settings, stream, options, cache)
+
+
+def _train(
+    network: Network,
+    x: Tensor,
+    y: Tensor,
+    settings: TrainingSettings,
+    stream: torch.Generator,
+    options: TrainOptions,
+    cache: FeatureCache | None,
+) -> Trace:
+    epochs, steps = options.duration(settings)
     size = settings.batch_size if options.batch_size is None else options.batch_size
     alone = min(size, len(x)) == 1
     joined = bool(network.statistics) and not alone
-    module = network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    trained = options.tensors(network)
     _set_modes(network, trained, alone)
-    forward: Callable[[Tensor], Tensor] = module
+    forward: Callable[[Tensor], Tensor] = network
     if trained <= network.part("head") and options.objective is None and cacheable(network):
         x, forward = (cache or FeatureCache()).features(network, x), network.classify
-    training = Training(
-        parameters,
-        tensors={**dict(module.named_parameters()), **dict(module.named_buffers())},
-        loss_of=_Loss(forward, settings.loss) if options.objective is None else partial(options.objective, network),
-        optimiser=optimiser(settings, list(parameters.values()), settings.lr if options.lr is None else options.lr),
-        fewest=2 if joined else 1,
-        clip=settings.clip,
-        pull=options.pull,
-        anchors=along(parameters, options.toward if options.pull else None),
-        correction=along(parameters, options.correction),
-    )
+    if network.half and x.is_floating_point():
+        x = x.bfloat16()  # once, not in every step
+    training = _training(network, settings, options, forward, fewest=2 if joined else 1)
     total = torch.zeros((), device=x.device)
     taken = seen = 0
     passes: list[float] = []  # mean loss of each pass
@@ -113,8 +119,39 @@ def train(
                 passes.append(float(total) / len(x) - sum(passes))
                 if options.until(passes):
                     break
-    module.eval()
+    network.module.eval()
     return Trace(taken, seen, float(total) / seen)
+
+
+def _trained(network: Network, options: TrainOptions) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, as the network computes with them."""
+    names = options.tensors(network)
+    return {name: value for name, value in network.parameters().items() if name in names and value.requires_grad}
+
+
+def _training(
+    network: Network,
+    settings: TrainingSettings,
+    options: TrainOptions,
+    forward: Callable[[Tensor], Tensor],
+    fewest: int,
+) -> Training:
+    leaves, values = _trained(network, options), network.values()
+    parameters = {name: values[name] for name in leaves}
+    halves = network.parameters().items() if network.half else ()
+    return Training(
+        parameters,
+        leaves=list(leaves.values()),
+        tensors={**values, **dict(network.module.named_buffers())},
+        frozen={name: half.data for name, half in halves if name not in leaves and half is not values[name]},
+        loss_of=_Loss(forward, settings.loss) if options.objective is None else partial(options.objective, network),
+        optimiser=optimiser(settings, list(parameters.values()), settings.lr if options.lr is None else options.lr),
+        fewest=fewest,
+        clip=settings.clip,
+        pull=options.pull,
+        anchors=along(parameters, options.toward if options.pull else None),
+        correction=along(parameters, options.correction),
+    )
 
 
 @dataclass(frozen=True)

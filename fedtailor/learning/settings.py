@@ -56,6 +56,8 @@ class Cosine(BaseModel):
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
 
 
+Precision = Literal["fp32", "bf16", "auto"]
+
 Schedule = Annotated[Constant | Exponential | Step | Cosine, Field(discriminator="kind")]
 
 
@@ -75,6 +77,11 @@ class TrainingSettings(BaseModel):
     clip: float | None = Field(None, gt=0, description="largest norm of the gradient; none by default")
     loss: Literal["cross-entropy", "squared-error"] = Field(
         "cross-entropy", description="squared-error is half the squared distance, for regression"
+    )
+    precision: Precision = Field(
+        "fp32",
+        description="bf16: forward and backward passes in bf16, weights and optimiser in fp32; "
+        "auto: bf16 where the processor has it",
     )
 
     def lr_in(self, round: int, rounds: int) -> float:

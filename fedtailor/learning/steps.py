@@ -1,8 +1,9 @@
 """Training steps: a mini-batch, its gradient, and the optimiser."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ class Batch:
     Attributes
     ----------
     inputs, targets : Tensor
-        The samples of the batch.
+        The samples of the batch; with ``precision = "bf16"`` the inputs are in bf16.
 
     Examples
     --------
@@ -35,7 +36,7 @@ class Batch:
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """The trained parameters by name; a step may change their data."""
+        """The trained parameters by name, in fp32; a step may change their data."""
         return self._training.parameters
 
     def gradient(self, at: Mapping[str, Tensor] | None = None) -> tuple[Tensor, list[Tensor]]:
@@ -47,7 +48,7 @@ class Batch:
             Tensors that replace those of the network with the same names for this gradient. Running statistics among
             them are updated instead of the network's. By default the present weights.
         """
-        with _exchanged(self._training.tensors, at or {}):
+        with self._training.exchanged(at or {}):
             return self._training.gradient(self.inputs, self.targets)
 
     def like(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -85,8 +86,10 @@ def descend(batch: Batch) -> Tensor:
 class Training:
     """What the mini-batches of one training share."""
 
-    parameters: dict[str, nn.Parameter]  # trained parameters
-    tensors: Mapping[str, Tensor]  # all parameters and buffers of the network
+    parameters: dict[str, nn.Parameter]  # trained parameters, in fp32
+    leaves: list[nn.Parameter]  # the same parameters as the network computes with them: in bf16, copies
+    tensors: Mapping[str, Tensor]  # all parameters, in fp32, and buffers of the network
+    frozen: Mapping[str, Tensor]  # bf16 copies of the other parameters
     loss_of: Callable[[Tensor, Tensor], Tensor]  # (inputs, targets) -> mean loss
     optimiser: Optimiser
     fewest: int  # smallest batch: a single sample has no batch statistics
@@ -96,10 +99,15 @@ class Training:
     correction: list[Tensor] | None  # along the parameters
 
     def gradient(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
-        loss = self.loss_of(inputs, targets)
         values = list(self.parameters.values())
+        copies, originals = self._copied
+        if copies:
+            torch._foreach_copy_(copies, originals)
+        loss = self.loss_of(inputs, targets)
         # not in place: autograd may return one gradient for two parameters
-        gradients = list(torch.autograd.grad(loss, values, materialize_grads=True))
+        gradients = list(torch.autograd.grad(loss, self.leaves, materialize_grads=True))
+        if copies:
+            gradients = [gradient.float() for gradient in gradients]
         if self.anchors is not None:
             gaps = torch._foreach_sub([value.detach() for value in values], self.anchors)
             gradients = list(torch._foreach_add(gradients, gaps, alpha=self.pull))
@@ -109,28 +117,36 @@ class Training:
             gradients = _clipped(gradients, self.clip)
         return loss, gradients
 
+    @cached_property
+    def _copied(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The bf16 copies of trained parameters, and their originals."""
+        pairs = zip(self.leaves, self.parameters.values(), strict=True)
+        copied = [(leaf.data, value) for leaf, value in pairs if leaf is not value]
+        return [copy for copy, _ in copied], [value for _, value in copied]
+
+    @contextmanager
+    def exchanged(self, at: Mapping[str, Tensor]) -> Iterator[None]:
+        """Swap the contents of the tensors with those of ``at``, and swap them back at the end."""
+        pairs = [(self.tensors[name], value) for name, value in at.items()]
+        self._exchange(pairs, at)
+        try:
+            yield
+        finally:
+            self._exchange(pairs, at)
+
+    def _exchange(self, pairs: list[tuple[Tensor, Tensor]], names: Iterable[str]) -> None:
+        for one, other in pairs:
+            one.data, other.data = other.data, one.data
+        for name in names:
+            if name in self.frozen:  # every gradient copies the trained ones
+                self.frozen[name].copy_(self.tensors[name])
+
 
 def along(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor] | None) -> list[Tensor] | None:
     """The values in the order of the parameters, on their device."""
     if values is None:
         return None
     return [values[name].to(parameter.device) for name, parameter in parameters.items()]
-
-
-@contextmanager
-def _exchanged(tensors: Mapping[str, Tensor], at: Mapping[str, Tensor]) -> Iterator[None]:
-    """Swap the contents of the tensors with those of ``at``, and swap them back at the end."""
-    pairs = [(tensors[name], value) for name, value in at.items()]
-    _exchange(pairs)
-    try:
-        yield
-    finally:
-        _exchange(pairs)
-
-
-def _exchange(pairs: list[tuple[Tensor, Tensor]]) -> None:
-    for one, other in pairs:
-        one.data, other.data = other.data, one.data
 
 
 def _clipped(gradients: list[Tensor], largest: float) -> list[Tensor]:

@@ -29,6 +29,8 @@ class SearchSettings(AgentSettings):
 class BoBWAAgents(AgentTables):
     """The search decides; there is no agent."""
 
+    rules: ClassVar = ("search",)
+
     adjustment: SearchSettings = SearchSettings()
 
 

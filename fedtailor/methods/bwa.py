@@ -11,6 +11,8 @@ from fedtailor.parties import AgentTables
 class BWAAgents(AgentTables):
     """The agent of BWA, which learns at the end of an episode (lines 16-23)."""
 
+    rules: ClassVar = ()
+
     # Deviation: the critic (line 19) learns lambda-returns, whose values are fixed while it learns; with gae_lambda = 0
     # they are the paper's r + gamma V(s').
     adjustment: PPOSettings = PPOSettings(

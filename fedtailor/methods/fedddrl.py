@@ -34,6 +34,8 @@ FEATURES = [Feature(name) for name in ("log loss", "log time", "log transfer", "
 class FedDdrlAgents(AgentTables):
     """The agents of FedDdrl."""
 
+    rules: ClassVar = ()
+
     termination: VDNSettings = VDNSettings(warmup=10)
     epochs: VDNSettings = VDNSettings(warmup=10)
 

@@ -32,6 +32,8 @@ IMPACT = "impact"  # the name of the decision
 class FedDRLAgents(AgentTables):
     """The agent of FedDRL."""
 
+    rules: ClassVar = ()
+
     impact: DDPGSettings = DDPGSettings(learn="always", actor_lr=1e-4, noise=0.3, discount=0.99, polyak=0.98, updates=5)
 
 

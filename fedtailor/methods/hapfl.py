@@ -35,6 +35,8 @@ SIZE, INTENSITY = "size", "intensity"  # the names of the decisions
 class HAPFLAgents(AgentTables):
     """The agents of HAPFL: PPO1 chooses sizes, PPO2 intensities."""
 
+    rules: ClassVar = ("search",)
+
     size: PPOSettings = PPOSettings(hidden=(64, 64), actor_lr=0.02, buffer=5, discount=0.0)
     intensity: PPOSettings = PPOSettings(hidden=(64, 64, 64), actor_lr=3e-4, buffer=5, discount=0.0)
 

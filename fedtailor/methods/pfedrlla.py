@@ -15,6 +15,8 @@ from fedtailor.weights import select
 class PFedRLLAAgents(AgentTables):
     """The agent of pFedRLLA."""
 
+    rules: ClassVar = ("similarity", "prior")
+
     head_weights: DDPGSettings = DDPGSettings(learn="always", warmup=50, every=10, updates=5, penalty=0.1)
 
 

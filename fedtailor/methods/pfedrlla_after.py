@@ -17,6 +17,8 @@ from fedtailor.weights import Weights, mean, select
 class PFedRLLAAfterAgents(AgentTables):
     """The agent of pFedRLLA-after."""
 
+    rules: ClassVar = ("similarity", "prior")
+
     head_weights: DDPGSettings = DDPGSettings(
         learn="always", network="attention", critic_lr=0.004, noise=0.3, updates=10, penalty=0.4
     )

@@ -1,5 +1,6 @@
 """Networks with a declared body and head, and the catalogue of those that come with FedTailor."""
 
+from fedtailor.models.bf16 import in_bf16
 from fedtailor.models.catalogue import CATALOGUE
 from fedtailor.models.flops import TRAINING, Card, WorkCounter, cards, count_flops
 from fedtailor.models.network import Inputs, Network, Part, SideBySide, build
@@ -19,5 +20,6 @@ __all__ = [
     "build",
     "cards",
     "count_flops",
+    "in_bf16",
     "model_family",
 ]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtailor.models.inputs import Inputs
+from fedtailor.models.pooling import Pool
 
 
 class Layers:
@@ -33,7 +34,7 @@ class Layers:
         """A pool before the ReLU: they commute, so the bits are the same for a quarter of the ReLU's work."""
         channels, height, width = self._shape
         self._now((channels, height // 2, width // 2))
-        return self._number("pool", nn.MaxPool2d(2))
+        return self._number("pool", Pool())
 
     def norm(self, layer: nn.Module) -> Self:
         return self._number("norm", layer)

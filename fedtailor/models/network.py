@@ -75,6 +75,8 @@ class Network:
     ) -> None:
         self.module = module
         self.inputs = inputs
+        self.half = False  # whether it computes in bf16, see `in_bf16`
+        self.masters: Mapping[int, nn.Parameter] = {}  # then: the fp32 values of parameters, by their id
         self.layers = layers_of(module)
         self.head_layers = tuple(layer for layer in self.layers if layer in set(head_layers))
         self.adapter_layers = tuple(layer for layer in self.layers if layer in set(adapter_layers))
@@ -104,16 +106,22 @@ class Network:
         """The number of parameters."""
         return sum(parameter.numel() for parameter in self.parameters().values())
 
+    @property
+    def members(self) -> "tuple[Network, ...]":
+        """The networks that this one consists of: itself, and those that it combines."""
+        return (self,)
+
     def __call__(self, x: Tensor) -> Tensor:
-        return self.module(x)  # type: ignore[no-any-return]
+        """The outputs. In whatever precision the network computes, they are in fp32; so are features."""
+        return _widened(self.module(self._given(x)))
 
     def features(self, x: Tensor) -> Tensor:
         """The input of the first layer of the head: the output of the body, and of an adapter inside it."""
-        return self._cut().features(x)
+        return _widened(self._cut().features(self._given(x)))
 
     def classify(self, features: Tensor) -> Tensor:
         """The outputs for given features: `classify(features(x))` has the bits of `network(x)`."""
-        return self._cut().classify(features)
+        return _widened(self._cut().classify(self._given(features)))
 
     def part(self, part: Part) -> frozenset[str]:
         """The names of the tensors, parameters and buffers, of a part."""
@@ -123,6 +131,10 @@ class Network:
         """The parameters of a part; one that several layers share is listed once."""
         names = self._parts[part]
         return {name: value for name, value in self.module.named_parameters() if name in names}
+
+    def values(self) -> dict[str, nn.Parameter]:
+        """The parameters in fp32: the masters while the network computes in bf16, `parameters` otherwise."""
+        return {name: self.masters.get(id(value), value) for name, value in self.module.named_parameters()}
 
     def weights(self, part: Part = "all") -> dict[str, Tensor]:
         """Copies of the tensors of a part, contiguous and on the CPU."""
@@ -143,6 +155,8 @@ class Network:
         with torch.no_grad():
             for name, value in weights.items():
                 self._tensor(name).copy_(value)
+                if self.half:
+                    getattr(*self._homes[name]).copy_(value)
 
     def _find_split(self, inputs: Inputs) -> Split | None:
         head = [self._tensor(name) for name in self.names if name in self._parts["head"]]
@@ -160,7 +174,14 @@ class Network:
 
     def _tensor(self, name: str) -> Tensor:
         # Looked up each time: moving a module to another device or format replaces its buffers.
-        return getattr(*self._homes[name])  # type: ignore[no-any-return]
+        tensor: Tensor = getattr(*self._homes[name])
+        return self.masters.get(id(tensor), tensor) if self.half else tensor
+
+    def _given(self, x: Tensor) -> Tensor:
+        """Inputs in the precision in which the network computes."""
+        if self.half:
+            return x.bfloat16() if x.is_floating_point() else x
+        return _widened(x)
 
 
 class SideBySide(Network):
@@ -170,8 +191,13 @@ class SideBySide(Network):
     """
 
     def __init__(self, networks: "Mapping[str, Network]") -> None:
+        self._combined = tuple(networks.values())
         parts = {name: network.module for name, network in networks.items()}
         super().__init__(nn.ModuleDict(parts), (), next(iter(networks.values())).inputs)
+
+    @property
+    def members(self) -> tuple[Network, ...]:
+        return (self, *self._combined)
 
     def _find_split(self, inputs: Inputs) -> Split | None:
         return None
@@ -268,6 +294,10 @@ def _home(module: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 def _is_normalisation(module: nn.Module) -> bool:
     return isinstance(module, NORMALISATION)
+
+
+def _widened(x: Tensor) -> Tensor:
+    return x.float() if x.dtype == torch.bfloat16 else x
 
 
 def _copy(tensor: Tensor) -> Tensor:

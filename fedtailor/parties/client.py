@@ -18,6 +18,7 @@ from fedtailor.learning import (
     keywords_of,
     train,
 )
+from fedtailor.learning.precision import computing
 from fedtailor.messages.payload import Payload
 from fedtailor.models import Network, Part
 from fedtailor.parties.moment import Moment
@@ -236,4 +237,6 @@ class Client:
         >>> accuracy = score.correct / max(score.samples, 1)
         """
         x, y = self.data(split)
-        return evaluate(network or self.network, x, y, self.training.loss)
+        network = network or self.network
+        with computing(network, self.training.precision):
+            return evaluate(network, x, y, self.training.loss)

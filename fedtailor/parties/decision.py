@@ -1,8 +1,8 @@
 """The declaration of a decision, the question with its slots filled, and the decision that was made."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -29,6 +29,17 @@ class AgentTables(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # The method's own rules that may replace an agent; None: not declared, so a decider is checked in a run only.
+    rules: ClassVar[tuple[str, ...] | None] = None
+
+    @model_validator(mode="after")
+    def _known_deciders(self) -> Self:
+        for name, table in self:
+            known = known_deciders(table, self.rules or ())
+            if self.rules is not None and table.decider not in known:
+                raise ValueError(str(unknown(f"decider of {name.replace('_', '-')}", table.decider, known)))
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
@@ -49,6 +60,11 @@ class AgentTables(BaseModel):
     def changed(self, **settings: Any) -> Self:
         """A copy with these settings changed in every table."""
         return self.model_copy(update={name: table.model_copy(update=settings) for name, table in self})
+
+
+def known_deciders(agent: AgentSettings, rules: Iterable[str]) -> list[str]:
+    """What may make a decision: its agent, if it has one, and the rules that may replace it."""
+    return [*([] if type(agent) is AgentSettings else ["agent"]), "uniform", "random", *rules]
 
 
 @dataclass(frozen=True)
@@ -108,8 +124,7 @@ class Decision:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        agent = [] if type(self.agent) is AgentSettings else ["agent"]
-        known = [*agent, "uniform", "random", *self.deciders]
+        known = known_deciders(self.agent, self.deciders)
         if self.agent.decider not in known:
             raise unknown(f"decider of {self.name}", self.agent.decider, known)
 

@@ -11,8 +11,9 @@ import torch
 
 from fedtailor.data import Federation
 from fedtailor.devices import VirtualClock, virtual_clock
-from fedtailor.engines import Job, family_network, shared_and_kept
+from fedtailor.engines import Job, family_network, shared_and_kept, usable_device
 from fedtailor.errors import UserError
+from fedtailor.learning.precision import fails_in_bf16, resolved
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import (
     AgentMethod,
@@ -89,23 +90,34 @@ def assemble(experiment: Experiment, job: Job, moment: Moment | None = None) -> 
     return Assembly(experiment, job, moment, network, shared, kept, family, _clock(experiment, job))
 
 
+def with_precision(settings: Experiment) -> Experiment:
+    """The experiment with the precision that ``training.precision = "auto"`` means on this machine."""
+    precision = resolved(settings.training.precision, settings.engine.device)
+    training = settings.training.model_copy(update={"precision": precision})
+    return settings.model_copy(update={"training": training})
+
+
 def job_of(settings: Experiment, resources: Resources) -> Job:
     """Check all requirements of a run before anything is written, and build its job."""
     if settings.engine.kind != "inline":
         _check_importable(settings.method)
+    device = "cpu" if settings.engine.kind == "ray" else usable_device(settings.engine.device)
+    settings = with_precision(settings)
     federation = resources.federation(settings)
     cohort = settings.participation.clients
     if cohort is not None and cohort > federation.clients:
         raise UserError(f"participation.clients = {cohort}: there are only {federation.clients} clients")
     for model in (settings.model, *settings.method.family(settings.model).values()):
-        build(model, inputs_of(federation.samples), settings.seed)
+        network = build(model, inputs_of(federation.samples), settings.seed)
+        if settings.training.precision == "bf16" and (reason := fails_in_bf16(network)):
+            raise UserError(f"training.precision = 'bf16': model {model.name!r} fails in bf16 ({reason}): use 'fp32'")
     job = Job(
         settings.method,
         settings.model,
         settings.training,
         settings.seed,
         federation,
-        settings.engine.device,
+        device,
         counts_work=settings.devices is not None,
         attack=settings.attack,
     )

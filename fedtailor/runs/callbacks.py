@@ -45,6 +45,9 @@ class Callback:
     def warning(self, sentence: str) -> None:
         """A message that the user should see."""
 
+    def expects(self, disk: int) -> None:
+        """A run is about to start that will store at least this many bytes."""
+
     def begin(self, name: str, rounds: int, done: int) -> None:
         """A run starts or resumes: ``done`` of its ``rounds`` are complete."""
 
@@ -73,6 +76,10 @@ class CallbackList(Callback):
     def warning(self, sentence: str) -> None:
         for callback in self.callbacks:
             callback.warning(sentence)
+
+    def expects(self, disk: int) -> None:
+        for callback in self.callbacks:
+            callback.expects(disk)
 
     def begin(self, name: str, rounds: int, done: int) -> None:
         for callback in self.callbacks:

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedtailor.engines import Job
+from fedtailor.learning.precision import native_bf16
 from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
-from fedtailor.runs.callbacks import Callback
+from fedtailor.runs.callbacks import Callback, CallbackList
+from fedtailor.runs.disk import DiskWatch
 from fedtailor.runs.environment import differences
 from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.reading import Run
@@ -41,6 +43,8 @@ def run_episodes(
         if changed := differences(store.meta("environment")):
             _warn(store, callbacks, f"this run began with {changed}: its last digits may differ from here on")
         engine = resources.engine_for(settings)
+        if not engine.remote:
+            callbacks = CallbackList([callbacks, DiskWatch(store, job.federation.clients, callbacks)])
         with _stop_at_boundary() as stop:
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
@@ -83,6 +87,8 @@ def _doubts(settings: Experiment, loop: RoundLoop, remote: bool) -> Iterator[str
     ):
         if doubt:
             yield f"{method.name or spec(method)}: {doubt}"
+    if settings.training.precision == "bf16" and not remote and not native_bf16(settings.engine.device):
+        yield "training.precision = 'bf16': this machine emulates bf16, which is slow and may give other last digits"
 
 
 def _warn(store: Store, callbacks: Callback, sentence: str) -> None:

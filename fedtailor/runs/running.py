@@ -14,11 +14,14 @@ from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, Decider, catalogue, spec
 from fedtailor.runs import toml
-from fedtailor.runs.assembly import check_data, devices_digest, job_of, policy_of
+from fedtailor.runs.assembly import assemble, check_data, devices_digest, job_of, policy_of, with_precision
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.deployed import outline
+from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.environment import environment
-from fedtailor.runs.episodes import run_episodes
+from fedtailor.runs.episodes import Interrupted, run_episodes
+from fedtailor.runs.folders import check_place, fresh_name, remove
+from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources, own_or_given
 from fedtailor.runs.sections import Evaluation
@@ -35,6 +38,7 @@ def run(
     resources: Resources | None = None,
     deciders: Mapping[str, Decider] | None = None,
     notes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Run:
     """Run an experiment from the start in a new folder.
 
@@ -43,7 +47,8 @@ def run(
     source : str, Path, mapping, Experiment or None, optional
         The experiment: a TOML file, its settings, or an `Experiment`; None for the default settings.
     folder : str or Path, optional
-        The folder of the run, which must not exist; ``runs/<name>`` by default.
+        The folder of the run, which must not exist. By default ``runs/<name>`` or, if that exists, the first of
+        ``runs/<name>-2``, ``runs/<name>-3``, ...
     federation : Federation, optional
         The clients' data, instead of those that the data settings describe.
     callbacks : Callback or sequence of Callback, optional
@@ -54,6 +59,8 @@ def run(
         By the name of a decision: a function of the server and the question that replaces the method's agent.
     notes : mapping, optional
         Values to store with the run.
+    overwrite : bool, optional
+        Replace a run in the folder, if it is not running.
 
     Returns
     -------
@@ -74,10 +81,9 @@ def run(
     True
     >>> run.close()
     """
-    settings = experiment(source)
-    place = Path(folder) if folder is not None else Path("runs") / settings.name
+    settings, place = _named(experiment(source), folder, Path("runs"), overwrite)
     with own_or_given(resources, federation) as resources:
-        return _begin(place, settings, resources, one_callback(callbacks), deciders, notes or {})
+        return _begin(place, settings, resources, one_callback(callbacks), deciders, notes or {}, overwrite)
 
 
 def pretrain(
@@ -88,6 +94,7 @@ def pretrain(
     callbacks: Callbacks = None,
     resources: Resources | None = None,
     deciders: Mapping[str, Decider] | None = None,
+    overwrite: bool = False,
 ) -> Run:
     """Train a method's agent, for the method's ``policy`` setting in other runs.
 
@@ -99,8 +106,8 @@ def pretrain(
     source : str, Path, mapping or Experiment
         The experiment that the agent learns in, with a method that has an agent.
     folder : str or Path, optional
-        The folder of the run, which must not exist; ``policies/<name>`` by default.
-    federation, callbacks, resources, deciders
+        The folder of the run, which must not exist; by default ``policies/<name>`` or a fresh name, as in `run`.
+    federation, callbacks, resources, deciders, overwrite
         As in `run`.
 
     Returns
@@ -120,11 +127,11 @@ def pretrain(
         able = ", ".join(name for name, kind in catalogue().items() if issubclass(kind, AgentMethod))
         raise UserError(f"{spec(settings.method)} has no agent to pre-train; these have: {able}")
     changes = {"method": settings.method.rehearsal(), "evaluation": Evaluation(every=0, final=False)}
-    place = Path(folder) if folder is not None else Path("policies") / settings.name
+    settings, place = _named(settings, folder, Path("policies"), overwrite)
     notes = {"episodes": settings.pretrain.episodes}
     with own_or_given(resources, federation) as resources:
         rehearsal = settings.model_copy(update=changes)
-        return _begin(place, rehearsal, resources, one_callback(callbacks), deciders, notes)
+        return _begin(place, rehearsal, resources, one_callback(callbacks), deciders, notes, overwrite)
 
 
 def resume(
@@ -189,6 +196,14 @@ def resume(
         return run_episodes(place, settings, job, resources, one_callback(callbacks), deciders, policy)
 
 
+def _named(settings: Experiment, folder: str | Path | None, parent: Path, overwrite: bool) -> tuple[Experiment, Path]:
+    """The folder of a run, and the settings with its name: a fresh one if the caller names no folder."""
+    if folder is not None:
+        return settings, Path(folder)
+    name = settings.name if overwrite else fresh_name(parent, settings.name)
+    return settings.model_copy(update={"name": name}), parent / name
+
+
 def _begin(
     place: Path,
     settings: Experiment,
@@ -196,16 +211,27 @@ def _begin(
     callbacks: Callback,
     deciders: Mapping[str, Decider] | None,
     notes: Mapping[str, Any],
+    overwrite: bool = False,
 ) -> Run:
-    if place.exists():
-        raise UserError(f"{place} exists: resume it with 'fedtailor resume {place}', or name another with --name")
+    check_place(place, overwrite)
     settings.method.check()
+    settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
     policy = policy_of(settings, job)
-    resources.engine_for(settings)  # fails here if the engine is unavailable
+    engine = resources.engine_for(settings)  # fails here if the engine is unavailable
+    needed = least_bytes(assemble(settings, job), engine.remote)
+    check_disk(place, needed)
+    callbacks.expects(needed)
+    remove(place)
     _create(place, settings, job, notes)
-    return run_episodes(place, settings, job, resources, callbacks, deciders, policy)
+    try:
+        return run_episodes(place, settings, job, resources, callbacks, deciders, policy)
+    except Exception as error:
+        fault = isinstance(error, ClientsFailed) or not isinstance(error, UserError | Interrupted)
+        if fault and not _begun(place):
+            remove(place)  # an error in the method's code before the first round is complete: nothing to resume
+        raise
 
 
 def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
+from rich.constrain import Constrain
 from rich.padding import Padding
 from rich.text import Text
 
@@ -17,6 +18,22 @@ if TYPE_CHECKING:
     from fedtailor.models import Card
 
 
+WIDEST = 100  # columns of the list of methods
+SUMS = {
+    True: "fits, the server needs only sums",
+    False: "does not fit, the server looks at each reply",
+    None: "not declared",
+}
+PEERS = {True: "clients receive other clients' models", False: "no client sees another's model", None: "not declared"}
+PARTS = {  # by what a method shares: what travels, and what stays with the client
+    "all": ("the model", ""),
+    "body": ("the body", "its head"),
+    "head": ("the head", "its body"),
+    "adapter": ("the adapter", "the rest of its model"),
+    "none": ("", "its model"),
+}
+
+
 def method_facts(kind: "type[Method]") -> dict[str, Any]:
     """A method as plain values: its settings with defaults, ranges and descriptions."""
     schema = kind.model_json_schema()
@@ -25,32 +42,64 @@ def method_facts(kind: "type[Method]") -> dict[str, Any]:
         name: {"default": field.get("default"), "allowed": _allowed(field), "about": field.get("description", "")}
         for name, field in properties.items()
     }
+    for name, deciders in _deciders(kind).items():
+        settings[name]["allowed"] = ", ".join(deciders)
     return {
         "name": kind.name or f"{kind.__module__}:{kind.__qualname__}",
         "shares": kind.shares,
         "about": inspect.getdoc(kind) or "",
-        **asdict(kind.card),
+        **_card(kind),
         "needs_validation": kind.needs_validation,
         "settings": settings,
         "inert": _inert(kind, properties),
     }
 
 
+def _card(kind: "type[Method]") -> dict[str, Any]:
+    """The card of a method; without one of its own, what its class tells, and None where that tells nothing."""
+    from fedtailor.methods import Method
+
+    if "card" in vars(kind) or kind is Method:
+        return asdict(kind.card)
+    classes = kind.__mro__[: kind.__mro__.index(Method)]
+    code = "".join(map(_source, classes))
+    changed = {name for base in classes for name in vars(base)}
+    travels, stays = PARTS[kind.shares]
+    client = [*([stays] if stays else []), *(["its entries of client.state"] if "client.state" in code else [])]
+    server = [f"the global {kind.shares}" if kind.shares in ("body", "head") else "the global model"]
+    server = [] if kind.shares == "none" else server
+    server += [f"its entries of server.{name}" for name in ("state", "memory") if f"server.{name}" in code]
+    exchanged = f"{travels}, down and up" if travels else "nothing"
+    return {
+        **asdict(kind.card),
+        "paper": "none: this method has no card",
+        "year": 0,
+        "exchanged": f"{exchanged}, and what its upload adds" if "upload" in changed else exchanged,
+        "client_state": " and ".join(client) or "nothing",
+        "server_state": " and ".join(server) or "nothing",
+        "cost": "not declared" if changed & {"fit", "receive", "personal", "prepare", "finish"} else "as FedAvg",
+        "limits": (),
+        "deviations": (),
+        "only_sums": None if changed & {"finish", "prepare"} else True,
+        "shows_peers": None if "prepare" in changed else False,
+    }
+
+
+def _source(kind: type) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):  # a class that was typed into a console
+        return "client.state server.state"
+
+
 def methods_page(facts: Sequence[Mapping[str, Any]]) -> RenderableType:
-    header = ("method", "what it does", "year", "exchanged", "client keeps", "server keeps", "cost of a round")
-    rows = [
-        (
-            f["name"],
-            _first_sentence(f["about"]),
-            str(f["year"] or NOTHING),
-            f["exchanged"],
-            f["client_state"],
-            f["server_state"],
-            f["cost"],
-        )
-        for f in facts
-    ]
-    return Grid(header, tuple(rows), words=frozenset(range(7)) - {2}).rich()
+    """A line or two for each method, within 100 columns; `fedtailor methods NAME` shows one in full."""
+    rows = [(f["name"], str(f["year"] or NOTHING), _first_sentence(f["about"]), f["client_state"]) for f in facts]
+    header = ("method", "year", "what it does", "a client keeps")
+    return Group(
+        Constrain(Grid(header, tuple(rows), words=frozenset({0, 2, 3})).rich(), WIDEST),
+        Text("fedtailor methods NAME shows a method in full: what is exchanged, its cost, its settings."),
+    )
 
 
 def method_card(facts: Mapping[str, Any]) -> RenderableType:
@@ -75,12 +124,8 @@ def card_lines(facts: Mapping[str, Any]) -> list[str]:
         f"a client keeps: {facts['client_state']}",
         f"the server keeps: {facts['server_state']}",
         f"cost of a round: {facts['cost']}",
-        "secure aggregation: "
-        + (
-            "fits, the server needs only sums" if facts["only_sums"] else "does not fit, the server looks at each reply"
-        ),
-        "peers: "
-        + ("clients receive other clients' models" if facts["shows_peers"] else "no client sees another's model"),
+        f"secure aggregation: {SUMS[facts['only_sums']]}",
+        f"peers: {PEERS[facts['shows_peers']]}",
     ]
     if facts["needs_validation"]:
         lines.append("needs validation data; without a validation split they are held out from train")
@@ -117,6 +162,17 @@ def _flat(
         else:
             found[prefix + name] = {**field, "default": default}
     return {**found, **nested}
+
+
+def _deciders(kind: "type[Method]") -> dict[str, list[str]]:
+    """What may make each decision of a method, by the name of the setting, if its class declares it."""
+    from fedtailor.parties.decision import AgentTables, known_deciders
+
+    field = kind.model_fields.get("agents")
+    tables = None if field is None else field.get_default(call_default_factory=True)
+    if not isinstance(tables, AgentTables) or tables.rules is None:
+        return {}
+    return {f"agents.{name}.decider": known_deciders(table, tables.rules) for name, table in tables}
 
 
 def _allowed(field: Mapping[str, Any]) -> str:

@@ -32,6 +32,7 @@ class Display(Callback):
         self.console: Console = messages()
         self.runs, self.run = runs, 0
         self._reasons: set[str] = set()  # a failure is printed once, then counted
+        self.disk = ""  # what the next run will store
 
     def __enter__(self) -> "Display":
         return self
@@ -40,6 +41,9 @@ class Display(Callback):
 
     def warning(self, sentence: str) -> None:
         self.console.print(f"warning: {sentence}", style="yellow")
+
+    def expects(self, disk: int) -> None:
+        self.disk = f", at least {size(disk)} on disk"
 
     def begin(self, name: str, rounds: int, done: int) -> None:
         self.name, self.rounds, self.round = name, rounds, done
@@ -111,7 +115,7 @@ class Lines(Display):
         super().begin(name, rounds, done)
         place = f" ({self.run} of {self.runs})" if self.runs > 1 else ""
         start = f"resumes after round {done}" if done else "starts"
-        self.console.print(f"{name}{place}: {start}, {rounds} rounds")
+        self.console.print(f"{name}{place}: {start}, {rounds} rounds{self.disk}")
         self._last = time.monotonic()
 
     def task_done(self, done: int, total: int) -> None:
@@ -159,6 +163,8 @@ class Live(Display):
         super().begin(name, rounds, done)
         if self.runs > 1:
             self._bar("runs", f"{self.runs} runs", self.run - 1, self.runs, "")
+        elif self.disk:
+            self.console.print(f"{name}: {rounds} rounds{self.disk}; the time left is known after the first round")
         self._bar("rounds", name, done, rounds, "")
         self._bar("tasks", self._phase(), 0, 1, "")
 

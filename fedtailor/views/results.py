@@ -1,5 +1,8 @@
 """The results of commands that train: write the pictures and tables, then print the result and the next command."""
 
+from pathlib import Path
+
+from fedtailor.parties.policy import read_policy
 from fedtailor.runs import Comparison, Run
 from fedtailor.views import console, pages
 from fedtailor.views.comparison import write_comparison
@@ -22,8 +25,8 @@ def show_run(run: Run, as_json: bool) -> None:
         console.show(f"next: fedtailor show {run.folder} --clients", f"      fedtailor export {run.folder} {export}")
 
 
-def show_policy(run: Run, as_json: bool) -> None:
-    """Draw the rewards of a pre-training, and print its result."""
+def show_policy(run: Run, as_json: bool, scenario: Path | None = None) -> None:
+    """Draw the rewards of a pre-training in a scenario's file, and print its result."""
     picture = run.folder / "rewards.png"
     with run:
         with writing(run.folder):
@@ -32,7 +35,9 @@ def show_policy(run: Run, as_json: bool) -> None:
             console.show_json({**pages.run_document(run), "policy": str(run.folder), "picture": str(picture)})
             return
         console.show(pages.run_page(run), f"policy: {run.folder}", f"rewards: {picture}")
-        console.show(f"next: fedtailor run experiment.toml --set method.policy={run.folder}")
+        name = read_policy(run.folder).method  # a rehearsal has a name of its own
+        words = ["fedtailor run", *([str(scenario)] if scenario else []), f"--method {name}"]
+        console.show(f"next: {' '.join(words)} --set method.policy={run.folder}")
 
 
 def show_comparison(comparison: Comparison, as_json: bool) -> None:

@@ -32,6 +32,7 @@ batch_size = 10
 lr = 0.05
 # momentum = 0.0
 # optimiser = "sgd" # or "adam"
+# precision = "fp32"  # or "bf16": faster on processors that have it; "auto": bf16 on those
 
 [method]
 name = "fedper"     # 'fedtailor methods' shows them all, 'fedtailor methods NAME' their settings

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedtailor.data import DataSettings, build, resolve
-from fedtailor.data.folder import folder
+from fedtailor.data import Column, DataSettings, build, resolve
+from fedtailor.data.folder import folder, write_clients
 from fedtailor.errors import UserError
 
 PARTS = {"train": 0.75, "test": 0.25}
@@ -125,15 +125,22 @@ def test_images_tokens_and_targets_are_recognised(tmp_path: Path) -> None:
     ("arrays", "complaint"),
     [
         ({"y": np.arange(11)}, "'x' and 'y' of the same length"),
-        ({"x": np.full((12, 3), np.inf)}, "sample 0 of x that is infinite"),
-        ({"columns": np.array(["a", "b"])}, "a name, and a list of categories, for each of its columns"),
-        ({"columns": np.array(["a", "b", "c"]), "categories": np.array(["[]", '["no"]', "[]"])}, "column 'b'"),
+        ({"x": np.full((12, 3), np.inf)}, "sample 0 of x that is not finite"),
+        ({"x": np.full((12, 3, 2), np.nan)}, "sample 0 of x that is not finite"),
+        ({"x": np.full((12, 3), 1e39)}, "sample 0 of x that is not finite"),
+        ({"y": np.eye(12, 3, dtype=int)}, "3 labels per sample: multi-label data are not supported"),
+        ({"y": np.eye(12, 3)}, "3 labels per sample: multi-label data are not supported"),
+        ({"y": np.zeros((12, 1), int)}, r"y of type int64 and shape \(12, 1\)"),
+        ({"columns": ["a", "b"]}, "names 2 columns for an x of shape"),
+        ({"columns": ["a", "b", "c"], "categories": ["[]", "[]", '["u"]']}, "code in column 'c'"),
+        ({"group": np.arange(11)}, "'x' and 'group' of the same length"),
+        ({"time": np.full(12, np.nan)}, "one finite number or date per sample in 'time'"),
         ({"y": np.full(12, np.inf)}, "y that is not finite"),
         ({"x": np.zeros(12)}, "x of type float64"),
         ({"x": np.array([[{}]] * 12)}, "cannot be read"),
         ({"y": np.array([None] * 12)}, "cannot be read"),
         ({"x_test": np.zeros((2, 3))}, "'x_test' and 'y_test' of the same length"),
-        ({"x_test": np.zeros((2, 4)), "y_test": np.zeros(2, int)}, "cannot be read"),
+        ({"x_test": np.zeros((2, 4)), "y_test": np.zeros(2, int)}, "samples of different shapes"),
         ({"x": np.full((12, 3), 9), "vocabulary": 9}, r"token ids 0\.\.8"),
         ({"classes": ["only", "two"]}, "names 2 classes but has labels"),
         ({"x": np.zeros((0, 3)), "y": np.zeros(0, int)}, "holds no samples"),
@@ -152,7 +159,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
         build(DataSettings(source="folder"), 0)
     with pytest.raises(UserError, match="is not a folder"):
         folder(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="nor files of clients"):
+    with pytest.raises(UserError, match=r"neither \.npz nor \.csv files nor images in folders"):
         folder(tmp_path)
     (tmp_path / "anna.npz").write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(UserError, match=r"anna\.npz cannot be read"):
@@ -165,5 +172,53 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="different kinds of y"):
         folder(tmp_path)
     (tmp_path / "data.csv").write_text("1,2,a\n1,b\n")
-    with pytest.raises(UserError, match=r"data\.csv row 2 must have 2 numbers and a label"):
+    with pytest.raises(UserError, match=r"holds data\.csv and files of clients"):
         folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        (["anna.npz", "bert.xlsx"], r"bert\.xlsx is not read here: save it as \.csv or \.npz"),
+        (["anna.npz", "bert.csv"], "are files of different kinds: make them alike"),
+        (["anna.npz", "anna.csv"], "two files or folders for client 'anna'"),
+        (["anna.npz", "bert/notes.txt"], "bert holds neither data.npz nor data.csv"),
+        (["anna/test.csv"], "anna has test.csv but no train.csv"),
+        (["anna.npz", "cat/1.png"], "holds images in cat and data in anna"),
+        (["notes.txt"], "holds neither .npz nor .csv files"),
+    ],
+)
+def test_a_folder_that_holds_something_else_is_refused(files: list[str], complaint: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name) if name.endswith(".npz") else (tmp_path / name).write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match=complaint):
+        folder(tmp_path)
+
+
+def test_a_single_client_is_no_federation_unless_it_is_dealt_out(tmp_path: Path) -> None:
+    write(tmp_path / "anna.npz")
+    with pytest.raises(UserError, match="has a single client, 'anna'"):
+        build(settings_of(tmp_path), 0)
+    assert build(settings_of(tmp_path, partition="iid", clients=3), 0).clients == 3
+
+
+def test_clients_with_numbers_as_names_are_in_the_order_of_the_numbers(tmp_path: Path) -> None:
+    for number in range(11):
+        write(tmp_path / f"{number}.npz", seed=number)
+    assert build(settings_of(tmp_path), 0).names == tuple(str(number) for number in range(11))
+
+
+def test_what_was_dealt_is_read_again_with_names_columns_and_splits(tmp_path: Path) -> None:
+    for name, sex in (("cairo", "m"), ("lima", "f")):
+        rows = "".join(f"{40 + row},{sex},{row % 2}\n" for row in range(8))
+        (tmp_path / f"{name}.csv").write_text(f"age,sex,died\n{rows}")
+    federation = build(settings_of(tmp_path), 0, needs_validation=True)
+    written = write_clients(federation, tmp_path / "dealt")
+    assert [path.name for path in written] == ["cairo.npz", "lima.npz"]
+    again = build(settings_of(tmp_path / "dealt"), 0)
+    assert again.samples.columns == (Column("age"), Column("sex", ("f", "m")))
+    for part in ("train", "val", "test"):
+        for client in (0, 1):
+            one, other = (f.samples.x[getattr(f, part)[client]] for f in (federation, again))
+            assert (one == other).all()

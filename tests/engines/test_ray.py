@@ -57,10 +57,10 @@ def recorded(method: str, folder: Path, engine: Engine, callbacks: Callback | No
         return {name: store.rows(f"SELECT * FROM {name} ORDER BY {order}") for name, order in tables.items()}
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedah"])
-def test_ray_and_inline_agree_to_the_bit(method: str, engine: ray_engine.Ray, tmp_path: Path) -> None:
-    expected = recorded(method, tmp_path / "inline", Inline())
-    assert recorded(method, tmp_path / "ray", engine) == expected
+@pytest.mark.parametrize(("method", "precision"), [("fedavg", "fp32"), ("fedah", "fp32"), ("fedah", "bf16")])
+def test_ray_and_inline_agree_to_the_bit(method: str, precision: str, engine: ray_engine.Ray, tmp_path: Path) -> None:
+    expected = recorded(method, tmp_path / "inline", Inline(), precision=precision)
+    assert recorded(method, tmp_path / "ray", engine, precision=precision) == expected
     assert expected["state"]
     assert expected["scores"]
 

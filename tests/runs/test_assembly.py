@@ -2,12 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fedtailor
+from fedtailor.errors import UserError
+from fedtailor.learning import precision
 from fedtailor.methods import Client, Method, Payload, Replies, Server
+from fedtailor.runs import episodes
 from tests.support.problem import targets
+
+SHORT: dict[str, Any] = {"rounds": 1, "data": {"clients": 2, "samples": 100}, "engine": {"kind": "inline"}}
 
 
 class Roll(Method):
@@ -39,3 +45,31 @@ def test_server_and_clients_have_the_names_of_the_federation(labels: tuple[str, 
         names = done.server_state()["names"]
     assert federation.names == (labels or ("client-0", "client-1"))
     assert names == {"clients": dict(enumerate(federation.names)), "server": list(federation.names)}
+
+
+@pytest.mark.parametrize(("native", "meaning"), [(True, "bf16"), (False, "fp32")])
+def test_the_precision_auto_is_resolved_once_and_recorded(
+    native: bool, meaning: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "native_bf16", lambda device: native)
+    with fedtailor.run({**SHORT, "training": {"precision": "auto"}}, folder=tmp_path / "run") as run:
+        assert run.experiment.training.precision == meaning
+    assert f'precision = "{meaning}"' in (tmp_path / "run" / "experiment.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("native", "warned"), [(True, 0), (False, 1)])
+def test_emulated_bf16_is_a_warning_that_stays_with_the_run(
+    native: bool, warned: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(episodes, "native_bf16", lambda device: native)
+    with fedtailor.run({**SHORT, "training": {"precision": "bf16"}}, folder=tmp_path / "run") as run:
+        assert [sentence for sentence in run.warnings if "emulates bf16" in sentence] == list(run.warnings)
+        assert len(run.warnings) == warned
+
+
+def test_a_network_that_cannot_compute_in_bf16_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    training = {"precision": "bf16", "loss": "squared-error"}
+    values = {**SHORT, "model": {"name": "tests.support.problem:Constant"}, "training": training}
+    with pytest.raises(UserError, match=r"training\.precision = 'bf16': model .*Constant' fails in bf16 \(.*\): use"):
+        fedtailor.run(values, folder=tmp_path / "run", federation=targets([0.0], [4.0]))
+    assert not (tmp_path / "run").exists()

@@ -83,3 +83,12 @@ def test_a_baseline_that_is_not_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(fedtailor.UserError, match=r"compare.baseline = 'fedprox'"):
         fedtailor.compare(settings, methods=["fedavg"], folder=tmp_path / "one")
     assert not (tmp_path / "one").exists()
+
+
+def test_runs_that_have_not_begun_keep_the_engine_when_a_comparison_is_resumed(tmp_path: Path) -> None:
+    fedtailor.compare(SMALL, methods=["local"], folder=tmp_path / "one")
+    kept = fedtailor.Comparison(tmp_path / "one").experiment
+    assert kept.engine.kind == "inline"
+    fedtailor.compare(kept, methods=["local", "fedavg"], folder=tmp_path / "one")
+    with fedtailor.Run(tmp_path / "one" / "fedavg-s0") as run:
+        assert run.settings["engine"]["kind"] == "inline"

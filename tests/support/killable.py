@@ -1,8 +1,8 @@
 """A program that runs or resumes an experiment and can kill itself at a chosen event.
 
-``python killable.py FOLDER ENGINE DIE_AT [devices | sizes]``: events are writes to the database and batches of tasks;
-the DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin, and "task"
-whenever a task is done.
+``python killable.py FOLDER ENGINE DIE_AT [devices | sizes | bf16]``: events are writes to the database and batches of
+tasks; the DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin, and
+"task" whenever a task is done.
 """
 
 import os
@@ -16,7 +16,7 @@ from fedtailor.runs import Callback
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Tasks
 
-EXPERIMENT = {
+EXPERIMENT: dict[str, Any] = {
     "rounds": 40,
     "data": {"source": "digits", "clients": 8, "samples": 300},
     "training": {"lr": 0.05, "epochs": 1, "momentum": 0.5},
@@ -41,6 +41,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         },
     },
 }
+CHANGES["bf16"] = {**CHANGES["sizes"], "training": {**EXPERIMENT["training"], "precision": "bf16"}}
 
 
 class Going(Callback):

@@ -49,6 +49,17 @@ class Product(nn.Sequential):
         self[1].weight.data.fill_(2.0)
 
 
+class Constant(nn.Module):
+    """A network that adds an fp32 number of its own: its layer then gets fp32 inputs, also if it computes in bf16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x + torch.ones(1, 1))  # type: ignore[no-any-return]
+
+
 class Normalised(nn.Sequential):
     """A small convolutional network with batch normalisation, for images of one channel."""
 

@@ -26,10 +26,12 @@ class Nodes:
         How a node splits its data: settings, seed, validation. Every new node receives it.
     say : callable
         Receives one sentence for every node that leaves or is refused.
+    bf16 : bool
+        Whether the run needs nodes whose device computes in bf16 natively.
     """
 
-    def __init__(self, link: Link, data: dict[str, Any], say: Callable[[str], None]):
-        self.link, self.data, self.say = link, data, say
+    def __init__(self, link: Link, data: dict[str, Any], say: Callable[[str], None], bf16: bool = False):
+        self.link, self.data, self.say, self.bf16 = link, data, say, bf16
         self.members: list[Entry] = []  # the clients of the run in the order of their ids; empty until it begins
         self.connected: dict[str, int] = {}  # Flower's id of each connected node, by name
         self._described: dict[str, Entry] = {}  # all nodes that were admitted, by name
@@ -117,6 +119,10 @@ class Nodes:
         self._described[entry.name] = entry
 
     def _check_member(self, entry: Entry) -> None:
+        if self.bf16 and entry.environment.get("bf16") != "native":
+            raise ValueError(
+                f"{entry.name!r} cannot compute in bf16 natively: use another machine, or training.precision = 'fp32'"
+            )
         if entry.name in self.connected:
             raise ValueError(f"a node named {entry.name!r} is already connected")
         if not self.members:

@@ -15,6 +15,7 @@ from fedtailor.flower.coordinator.nodes import Nodes
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.programs import require
 from fedtailor.runs import Run, resume, run
+from fedtailor.runs.assembly import with_precision
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment, experiment
@@ -61,7 +62,7 @@ def serve(
     >>> run = serve(experiment("experiment.toml"), Path("runs/hospitals"), keys=Path("keys"))  # doctest: +SKIP
     """
     require()
-    settings = federated(settings)
+    settings = _with_precision(federated(settings), folder)
     _members_of(settings, folder)  # refuses before anything is started
     server_keys = None if keys is None else ServerKeys(keys)
     with Link(host, port, server_keys, settings.engine.limit_bytes, say) as link:
@@ -77,10 +78,10 @@ def serve_on(
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Run:
     """Run one experiment on an open link, as `serve` does; a link can serve several runs, one after the other."""
-    settings = federated(settings)
+    settings = _with_precision(federated(settings), folder)
     members, clients = _members_of(settings, folder), settings.data.clients
     assert clients is not None
-    nodes = Nodes(link, _data_settings(settings), say)
+    nodes = Nodes(link, _data_settings(settings), say, bf16=settings.training.precision == "bf16")
 
     def progress(names: list[str]) -> None:
         say(f"{len(names)} of {clients} nodes: {', '.join(names)}")
@@ -120,6 +121,15 @@ def federated(settings: Experiment) -> Experiment:
         "evaluation": settings.evaluation.model_copy(update={"together": False}),
     }
     return settings.model_copy(update=changes)
+
+
+def _with_precision(settings: Experiment, folder: Path) -> Experiment:
+    """Resolve ``training.precision = "auto"``: as the run in this folder did, otherwise for this machine."""
+    if settings.training.precision != "auto" or not folder.exists():
+        return with_precision(settings)
+    with Store(folder) as store:
+        known = experiment(store.meta("experiment")).training.precision
+    return settings.model_copy(update={"training": settings.training.model_copy(update={"precision": known})})
 
 
 def _data_settings(settings: Experiment) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
 from fedtailor.flower.node.sources import load_data
 from fedtailor.flower.node.states import StateStore
+from fedtailor.learning.precision import native_bf16
 from fedtailor.messages.frames import Closed, decode, encode, receive, send
 from fedtailor.messages.trees import digest
 from fedtailor.methods import Payload, catalogue
@@ -81,7 +82,8 @@ class Node:
         self.finished = False
         data = header["data"]
         preprocess = DataSettings.model_validate(data["settings"]).preprocess
-        entry = Entry.of(self.name, self._split(data), environment(), preprocess)
+        bf16 = "native" if native_bf16(self.device) else "emulated"
+        entry = Entry.of(self.name, self._split(data), {**environment(), "bf16": bf16}, preprocess)
         return encode({"kind": "hello", "entry": asdict(entry)})
 
     def _finish(self, header: Mapping[str, Any]) -> bytes:
@@ -208,6 +210,8 @@ def _relabelled(samples: Samples, outline: Mapping[str, Any]) -> Samples:
             if own.categories:
                 places = _places(f"category of {own.name!r},", own.categories, agreed.categories)
                 x[known, j] = places[x[known, j].astype(np.int64)]
+            elif agreed.categories and known.any():
+                raise UserError(f"the column {own.name!r} holds numbers here and words on other nodes: make them alike")
         samples = replace(samples, columns=columns, x=x)
     return samples
 

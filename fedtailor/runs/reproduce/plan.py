@@ -267,6 +267,8 @@ class _Planner:
             for seed in seeds:
                 changes = {"seed": seed, "validation": validation, "method": method}
                 settings = self._experiment(name, {**values, **changes})
+                if settings.training.precision == "auto":
+                    raise UserError(f"{self._at(name)}: training.precision = 'auto' depends on the machine: name one")
                 policy = needed[label]
                 key = _key(settings, policy, declared.pretrain, [code, given] if code else None)
                 settings = settings.model_copy(update={"name": file_name(f"{name}-{label}-s{seed}")})

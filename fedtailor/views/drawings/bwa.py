@@ -63,6 +63,8 @@ def learning(run: Run) -> "Figure":
 
 def adjustments(run: Run) -> "Figure":
     """The batch size and the weights of every round."""
+    from matplotlib.ticker import MaxNLocator
+
     rows = run.decisions()
     controls = run.settings["method"]["controls"]
     figure = new_figure(9, 5.5 if controls == "both" else 3.6)
@@ -79,6 +81,9 @@ def adjustments(run: Run) -> "Figure":
         image = panels[-1].imshow(weights, cmap="viridis", vmin=0, aspect="auto", extent=place)
         panels[-1].set_ylabel("client of the round")
         figure.colorbar(image, ax=panels[-1], label="weight")
+    for panel in panels:
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[-1].yaxis.set_major_locator(MaxNLocator(integer=True))
     panels[-1].set_xlabel("round")
     title(panels[0], run.name, "what was decided")
     return figure

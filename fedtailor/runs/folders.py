@@ -1,0 +1,54 @@
+"""The folder of a run: a fresh name for it, and when an old one may be replaced."""
+
+import os
+import shutil
+from pathlib import Path
+
+from fedtailor.errors import UserError
+from fedtailor.parties.policy import CARD, TENSORS
+from fedtailor.runs.store import DATABASE, in_use
+
+# Everything that fedtailor writes into the folder of a run. A folder with anything else in it is not replaced.
+OURS = {
+    *(DATABASE + ending for ending in ("", "-wal", "-shm", "-journal")),
+    *("run.lock", "experiment.toml", "environment.json", "report.md", "curves.png", "rewards.png"),
+    *(CARD, TENSORS, "drawings", "exports"),
+}
+
+
+def fresh_name(parent: Path, name: str) -> str:
+    """The name, or the first of NAME-2, NAME-3, ... that has no folder yet.
+
+    >>> fresh_name(Path("nowhere"), "experiment")
+    'experiment'
+    """
+    number, fresh = 1, name
+    while os.path.lexists(parent / fresh):
+        number += 1
+        fresh = f"{name}-{number}"
+    return fresh
+
+
+def check_place(place: Path, overwrite: bool) -> None:
+    """Raise a `UserError` unless a run may begin in this folder."""
+    if not os.path.lexists(place):
+        return
+    if not overwrite:
+        raise UserError(
+            f"{place} exists: resume it with 'fedtailor resume {place}', replace it with --overwrite, or name another "
+            "with --name"
+        )
+    if place.is_symlink() or not (place / DATABASE).is_file():
+        raise UserError(f"{place} is not a run: --overwrite replaces only runs, so name another with --name")
+    if in_use(place):
+        raise UserError(f"{place} is running: stop it before --overwrite replaces it, or name another with --name")
+    if foreign := sorted({path.name for path in place.iterdir()} - OURS):
+        raise UserError(f"{place} also holds {', '.join(foreign[:3])}: move it away, then --overwrite replaces the run")
+
+
+def remove(place: Path) -> None:
+    """Remove the folder of a run at once: under its name it is complete or does not exist."""
+    if place.exists():
+        aside = place.with_name(f".{place.name}-removed-{os.getpid()}")
+        os.rename(place, aside)
+        shutil.rmtree(aside, ignore_errors=True)
