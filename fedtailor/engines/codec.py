@@ -82,6 +82,7 @@ def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
         "seed": job.seed,
         "device": job.device,
         "counts_work": job.counts_work,
+        "measures": list(job.measures),
         "measured": job.measured,
         "attack": None if job.attack is None else job.attack.model_dump(mode="json"),
         "federation": outline,
@@ -99,6 +100,7 @@ def job_from(header: dict[str, Any], federation: Federation) -> Job:
         federation=federation,
         device=header["device"],
         counts_work=header["counts_work"],
+        measures=tuple(header["measures"]),
         measured=header["measured"],
         attack=None if header["attack"] is None else Attack.model_validate(header["attack"]),
     )

@@ -114,7 +114,7 @@ class FedPAC(Method):
 
         def objective(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
             features = network.features(inputs)
-            loss = mean_loss(client.training.loss, network.classify(features), targets)
+            loss = mean_loss(client.criterion, network.classify(features), targets)
             classes = _classes(client, targets)
             gaps = (features.flatten(1) - means[classes]) * known[classes][:, None]
             return loss + self.lam * gaps.square().mean()
@@ -152,7 +152,7 @@ def _centroids(replies: Sequence[Weights], before: Weights | None) -> Weights:
 
 
 def _classes(client: Client, targets: Tensor) -> Tensor:
-    if client.training.loss == "cross-entropy":
+    if client.criterion.for_classes:
         return targets
     # Deviation: the paper has classes only; the samples of a regression are one class.
     return torch.zeros(len(targets), dtype=torch.int64, device=targets.device)

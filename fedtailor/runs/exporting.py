@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from fedtailor.data import Samples
+from fedtailor.data import Federation, Samples
 from fedtailor.data.preprocessing import Preprocessing
 from fedtailor.data.roster import Entry, federation_of
 from fedtailor.engines import Job
@@ -66,7 +66,7 @@ class Model:
         return [self.card["classes"][index] for index in self.outputs(x).argmax(1).tolist()]
 
 
-def export_client(run: str | Path, client: int, target: str | Path) -> Path:
+def export_client(run: str | Path, client: int, target: str | Path, *, federation: Federation | None = None) -> Path:
     """Write the model that a client would deploy: the one that the final pass scored.
 
     The final pass stores these models (``evaluation.keep_models``). Otherwise the client receives and trains once
@@ -80,6 +80,8 @@ def export_client(run: str | Path, client: int, target: str | Path) -> Path:
         The id of the client.
     target : str or Path
         The folder to write, which must not exist.
+    federation : Federation, optional
+        The clients' data, if the run began with the caller's and did not store its models.
 
     Returns
     -------
@@ -92,11 +94,13 @@ def export_client(run: str | Path, client: int, target: str | Path) -> Path:
     >>> sorted(file.name for file in folder.iterdir())
     ['card.json', 'model.safetensors']
     """
-    settings, job, network, weights = personal_model(run, client)
+    settings, job, network, weights = personal_model(run, client, federation)
     return _write(Path(target), settings, job, network, weights, {"client": client})
 
 
-def export_global(run: str | Path, target: str | Path, model: str = "global") -> Path:
+def export_global(
+    run: str | Path, target: str | Path, model: str = "global", *, federation: Federation | None = None
+) -> Path:
     """Write a model of the server.
 
     Parameters
@@ -107,6 +111,8 @@ def export_global(run: str | Path, target: str | Path, model: str = "global") ->
         The folder to write, which must not exist.
     model : str, optional
         The name of the model, for a method whose server holds several, such as ``group/0``.
+    federation : Federation, optional
+        The clients' data, if the run began with the caller's.
 
     Returns
     -------
@@ -119,7 +125,7 @@ def export_global(run: str | Path, target: str | Path, model: str = "global") ->
     >>> sorted(file.name for file in folder.iterdir())
     ['card.json', 'model.safetensors']
     """
-    settings, job, models = server_models(run)
+    settings, job, models = server_models(run, federation)
     if model not in models:
         held = ", ".join(sorted(models)) or "none: its clients' models are personal, export them with --client"
         raise UserError(f"{run} has no {model!r} model on its server (it holds {held})")
@@ -167,20 +173,22 @@ def load_model(folder: str | Path) -> Model:
     return Model(network.module, card, preprocessing)
 
 
-def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, str, Weights]:
+def personal_model(
+    folder: str | Path, client: int, federation: Federation | None = None
+) -> tuple[Experiment, Job, str, Weights]:
     """The model that a client of a run would deploy, the one that its final pass scored.
 
     If the final pass did not store it, the client trains once more on the same data, which gives the same model.
     Returns settings, job, the name of its network in the method's family (empty: the run's own network), and weights.
     """
-    with Store(Path(folder), write=True) as store, Resources() as resources:
+    with Store(Path(folder), write=True) as store, Resources(federation) as resources:
         if store.meta("nodes") is not None:
             raise UserError("the personal models of a federation are with its nodes: model/ in their --state folder")
         _check_client(store, client)
         settings, model = _inline(store), kept(store, client)
         if model is not None:  # the data are not needed
-            federation = described(store.meta("samples"), store.meta("clients"))
-            job = Job(settings.method, settings.model, settings.training, settings.seed, federation)
+            data = described(store.meta("samples"), store.meta("clients"))
+            job = Job(settings.method, settings.model, settings.training, settings.seed, data)
             return settings, job, model.config["network"], model["model"]
         job = job_of(settings, resources)
         check_data(settings, job.federation, store.meta("federation"), f"{folder} cannot export client {client}")
@@ -190,9 +198,11 @@ def personal_model(folder: str | Path, client: int) -> tuple[Experiment, Job, st
         return settings, job, model.config["network"], model["model"]
 
 
-def server_models(folder: str | Path) -> tuple[Experiment, Job, dict[str, Weights]]:
+def server_models(
+    folder: str | Path, federation: Federation | None = None
+) -> tuple[Experiment, Job, dict[str, Weights]]:
     """The named models on the server of a run."""
-    with Store(Path(folder), write=True) as store, Resources() as resources:
+    with Store(Path(folder), write=True) as store, Resources(federation) as resources:
         settings = _inline(store)
         if (nodes := store.meta("nodes")) is not None:
             resources.given = federation_of([Entry.read(node) for node in nodes], settings.data.preprocess)

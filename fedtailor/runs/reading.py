@@ -8,6 +8,7 @@ from typing import Any
 from fedtailor.data import Federation, build
 from fedtailor.devices import cause
 from fedtailor.errors import UserError
+from fedtailor.learning.measures import Measure, measure
 from fedtailor.messages.trees import plain, unpack
 from fedtailor.runs.assembly import check_data
 from fedtailor.runs.cohort import BROKEN, DROPPED
@@ -77,6 +78,11 @@ class Run:
     def names(self) -> tuple[str, ...]:
         """The clients' own names by id; empty if they have none."""
         return tuple(row["name"] for row in self.clients())
+
+    @property
+    def headline(self) -> Measure:
+        """The measure of tables and curves."""
+        return measure((self._store.meta("measuring") or {}).get("headline", "accuracy"))
 
     def clients(self) -> list[dict[str, Any]]:
         """The clients that have names of their own: name, and samples for training, validation and test."""

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fedtailor.runs.deployed import outline
 from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import Interrupted, run_episodes
+from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.folders import check_place, fresh_name, remove
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.reading import Run
@@ -253,6 +255,7 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
             "federation": job.federation.digest(),
             "clients": job.federation.clients,
             "samples": outline(job.federation),
+            "measuring": asdict(measuring_of(settings, job.federation)),
             "devices": devices_digest(settings, job),
             **notes,
         }
