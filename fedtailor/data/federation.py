@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import ValidationError
 
 from fedtailor.errors import UserError
 from fedtailor.seeding import numpy_stream
@@ -13,6 +14,7 @@ from fedtailor.seeding import numpy_stream
 from . import splits
 from .partitions import Given, OneLabel, Pool
 from .preprocessing import Preprocess, Preprocessing, fit
+from .readers import Roles, joined
 from .samples import Column, Samples
 from .settings import DataSettings, Fractions
 from .shares import Shares
@@ -25,11 +27,85 @@ __all__ = ["Federation", "Shares", "build", "one_client"]
 
 @dataclass(frozen=True, eq=False)
 class Federation:
+    """The clients' data: all samples once, and the rows of each client.
+
+    `build` makes one from settings, `Federation.from_clients` from Python objects.
+    """
+
     samples: Samples
     train: Shares
     val: Shares
     test: Shares
     labels: tuple[str, ...] = ()  # the clients' names, where they have some
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Mapping[str, Any],
+        *,
+        split: Mapping[str, Any] | None = None,
+        validation: bool = False,
+        seed: int = 0,
+        label: str | None = None,
+        group: str | None = None,
+        time: str | None = None,
+        categorical: Sequence[str] = (),
+        ignore: Sequence[str] = (),
+        target: Literal["class", "number"] | None = None,
+        classes: Sequence[str] = (),
+    ) -> "Federation":
+        """The federation of these clients.
+
+        Parameters
+        ----------
+        clients : mapping of str to object
+            By the client's name: a pair ``(x, y)`` of arrays, tensors or lists; a data set with a length whose items
+            are such pairs (``torch.utils.data.Dataset``); a pandas frame; a Hugging Face data set; or a mapping of
+            arrays named as in an ``.npz`` file. A mapping with ``train`` and, if the client brings them, ``val`` and
+            ``test`` holds one of these for each part.
+        split : mapping, optional
+            Shares of each client's samples if the clients bring no test samples, as in ``data.split``; by default
+            ``{"train": 0.75, "test": 0.25}``.
+        validation : bool
+            Hold out 15 % of every client's training samples for validation, if there are no validation samples.
+        seed : int
+            The seed of the split.
+        label, group, time, categorical, ignore
+            Columns of frames, as in the settings of the same names in ``[data]``. The label is the last by default.
+        target : {"class", "number"}, optional
+            What whole numbers in the labels are; by default integers are classes.
+        classes : sequence of str
+            The names of the classes 0, 1, ... of labels that are whole numbers.
+
+        Returns
+        -------
+        Federation
+            For ``fedtailor.run(..., federation=...)``.
+
+        Raises
+        ------
+        UserError
+            If the data cannot be read, or if the clients' data do not fit together.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> x, y = np.random.RandomState(0).random_sample((40, 3)), np.arange(40) % 2
+        >>> federation = Federation.from_clients({"anna": (x, y), "bert": (x[:20], y[:20])})
+        >>> federation.names, federation.train.sizes.tolist(), federation.test.sizes.tolist()
+        (('anna', 'bert'), [30, 15], [10, 5])
+        """
+        from .objects import tables_of
+
+        roles = Roles(label, None, group, time, _texts(categorical), _texts(ignore), target)
+        names, tables = tables_of(clients, roles, _texts(classes))
+        owners = np.repeat(names, [len(table.y) for table in tables])
+        samples = joined(tables, owners, list(dict.fromkeys(names)))
+        try:
+            settings = DataSettings.model_validate({"source": "python", "split": split})
+        except ValidationError:
+            raise UserError(f"split = {split!r}: give shares such as {{'train': 0.75, 'test': 0.25}}") from None
+        return _divided(samples, resolve(settings, samples), seed, validation)
 
     @property
     def clients(self) -> int:
@@ -125,7 +201,11 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     seed = seed if settings.seed is None else settings.seed
     samples = load(settings, seed)
     settings = resolve(settings, samples)
-    samples = _limited(samples, settings, seed)
+    return _divided(_limited(samples, settings, seed), settings, seed, needs_validation)
+
+
+def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validation: bool) -> Federation:
+    """Deal samples to the clients and split every client's share, with resolved settings."""
     assert settings.partition is not None
     pooled = settings.split != "official" or settings.partition.pools_test
     if not pooled and not samples.official_test.any():
@@ -159,7 +239,7 @@ def resolve(settings: DataSettings, samples: Samples) -> DataSettings:
     if not isinstance(settings.partition, Given) or samples.groups is None:
         return settings.with_defaults()
     clients = len(samples.group_names)
-    if clients == 1 and divided:
+    if clients == 1 and settings.source == "folder":
         raise UserError(
             f"{_place(settings)} has a single client, {samples.group_names[0]!r}: add the others' files, name a column "
             f"of clients with data.client, or set data.partition to deal the samples to clients"
@@ -208,6 +288,10 @@ def prepared(federation: Federation, settings: Preprocess) -> Federation:
     if made is None:
         return federation
     return replace(federation, samples=replace(federation.samples, preprocessing=made))
+
+
+def _texts(names: Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def one_client(
