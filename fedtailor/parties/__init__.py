@@ -8,7 +8,7 @@ from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
 from fedtailor.parties.policy import Policy, check_policy, read_policy
-from fedtailor.parties.replies import Replies
+from fedtailor.parties.replies import Replies, check_peers
 from fedtailor.parties.requests import Ask, Decide, Key, Reward, Steps
 from fedtailor.parties.schema import Range, Schema, Tensors
 from fedtailor.parties.server import Server
@@ -40,6 +40,7 @@ __all__ = [
     "State",
     "Steps",
     "Tensors",
+    "check_peers",
     "check_policy",
     "read_policy",
 ]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from .settings import Preprocess
 if TYPE_CHECKING:
     from fedtailor.data.samples import Samples
 
+LARGEST = 1e200  # of a sum or a sum of squares; samples are 32-bit numbers, so real ones are smaller
 MOST = 1 << 24  # features, or categories of a column, in a summary of unknown origin
 
 
@@ -50,24 +51,27 @@ class Summary:
 
     @classmethod
     def read(cls, facts: Any) -> "Summary":
-        """Validate the summary that a node sent; raises a `ValueError`."""
-        made = cls(
+        """Read the summary that a node sent; raise a `ValueError`, and nothing else, if it is none."""
+        if not isinstance(facts, dict) or facts.keys() != {field.name for field in fields(cls)}:
+            raise ValueError("its sums cannot be read")
+        return cls(
             missing=tuple(_count(n) for n in _list(facts["missing"])),
             categories=tuple(tuple(_count(n) for n in _list(c)) for c in _list(facts["categories"])),
             counts=tuple(_count(n) for n in _list(facts["counts"])),
             sums=tuple(_number(n) for n in _list(facts["sums"])),
             squares=tuple(_number(n) for n in _list(facts["squares"])),
         )
-        if not len(made.counts) == len(made.sums) == len(made.squares) or min(made.squares, default=0) < 0:
-            raise ValueError("its sums do not fit together")
-        return made
 
-    def check(self, features: int, columns: Sequence[Column], settings: Preprocess) -> None:
-        """Raise a `ValueError` if the summary does not describe such data."""
-        told = features if settings.statistics == "federation" else 0
+    def check(self, features: int, columns: Sequence[Column], values: int) -> None:
+        """Raise a `ValueError` if these cannot be the sums of so many features with so many values each."""
+        told = len(self.counts)
         sizes = [len(column.categories) for column in columns]
-        if len(self.missing) != features or len(self.counts) != told or [len(c) for c in self.categories] != sizes:
-            raise ValueError("its sums do not fit its columns")
+        if not (len(self.missing) == features and told == len(self.sums) == len(self.squares) in (0, features)):
+            raise ValueError("its sums do not fit its shape")
+        if [len(counts) for counts in self.categories] != sizes or any(sum(c) > values for c in self.categories):
+            raise ValueError("its counts do not fit its categories")
+        if max((*self.missing, *self.counts)) > values or min(self.squares, default=0) < 0:
+            raise ValueError("its sums do not fit its samples")
 
     def recoded(self, own: Sequence[Column], agreed: Sequence[Column]) -> "Summary":
         """The same with the categories of the whole federation, of which this client may have only some."""
@@ -134,11 +138,11 @@ def _list(value: Any) -> list[Any]:
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= 1 << 40:
-        raise ValueError(f"{value!r} is not a valid count")
+        raise ValueError("a count is not a whole number, or too large")
     return value
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a finite number")
+    if type(value) not in (int, float) or not abs(value) <= LARGEST:
+        raise ValueError("a sum is not a number, or too large")
     return float(value)

@@ -16,7 +16,7 @@ from fedtailor.data.roster import Entry
 from fedtailor.engines import Job, Result, Task
 from fedtailor.engines.codec import job_from, result_message, tasks_from
 from fedtailor.engines.worker import Worker
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, one_line
 from fedtailor.flower.node.sources import load_data
 from fedtailor.flower.node.states import StateStore
 from fedtailor.learning.precision import native_bf16
@@ -70,6 +70,8 @@ class Node:
                 return self._describe(header)
             if header["kind"] == "finished":
                 return self._finish(header)
+            if header["kind"] == "turned away":
+                return self._turned_away(header)
             return self._execute_all(header, blobs)
         except UserError as refusal:
             return encode({"kind": "refusal", "reason": str(refusal)})
@@ -90,6 +92,10 @@ class Node:
         self.finished = True
         self.say(f"the run {header['run']} is finished; the model of this node is in {self._run_folder(header)}")
         return encode({"kind": "finished"})
+
+    def _turned_away(self, header: Mapping[str, Any]) -> bytes:
+        self.say(f"the coordinator turned this node away: {one_line(header['reason'])}")
+        return encode({"kind": "turned away"})
 
     def _execute_all(self, header: dict[str, Any], blobs: list[bytes]) -> bytes:
         tasks = tasks_from(header, blobs)

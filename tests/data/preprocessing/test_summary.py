@@ -1,5 +1,6 @@
 """What a client tells of its training samples, by hand."""
 
+import json
 from dataclasses import asdict
 
 import numpy as np
@@ -52,24 +53,31 @@ def test_categories_have_the_places_of_the_whole_federation() -> None:
 
 
 def test_a_summary_survives_the_way_and_its_numbers_are_checked() -> None:
-    import json
-
     made = Summary.of(TABLE, np.arange(4), SETTINGS)
     sent = json.loads(json.dumps(asdict(made)))
     assert Summary.read(sent) == made
-    made.check(2, TABLE.columns, SETTINGS)
+    made.check(2, TABLE.columns, 4)
     for key, wrong in (
         ("missing", [-1, 0]),
-        ("counts", [3]),
+        ("missing", None),
         ("sums", [NAN, 0.0]),
-        ("squares", [-1.0, 0.0]),
-        ("categories", [[], [True, 0, 2, 0]]),
         ("sums", "9"),
+        ("sums", [1e201, 0.0]),
+        ("categories", [[], [True, 0, 2, 0]]),
+        ("more", 1),
     ):
         with pytest.raises(ValueError):
             Summary.read({**sent, key: wrong})
-    with pytest.raises(ValueError, match="do not fit its columns"):
-        Summary.read({**sent, "categories": [[], [1, 2]]}).check(2, TABLE.columns, SETTINGS)
+    for key, wrong in (
+        ("missing", [5, 0]),
+        ("counts", [3]),
+        ("counts", [5, 0]),
+        ("squares", [-1.0, 0.0]),
+        ("categories", [[], [1, 2]]),
+        ("categories", [[], [1, 0, 4, 0]]),
+    ):
+        with pytest.raises(ValueError, match="do not fit"):
+            Summary.read({**sent, key: wrong}).check(2, TABLE.columns, 4)
 
 
 def test_missing_values_need_a_decision() -> None:
