@@ -89,7 +89,7 @@ class Entry:
 
         Nothing is allocated by what it says before `federation_of`: all numbers have bounds here.
         """
-        facts = facts if isinstance(facts, dict) else {}
+        facts = {"columns": [], "summary": None, **(facts if isinstance(facts, dict) else {})}
         missing = sorted(field.name for field in fields(cls) if field.name not in facts)
         if missing:
             raise ValueError(f"its description lacks {missing[0]}")

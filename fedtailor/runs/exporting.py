@@ -1,6 +1,7 @@
 """Exports trained models as two files: safetensors weights and a small JSON card."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from fedtailor import imports
 from fedtailor.data import Federation, Samples
 from fedtailor.data.preprocessing import Preprocessing
 from fedtailor.data.roster import Entry, federation_of
@@ -132,13 +134,15 @@ def export_global(
     return _write(Path(target), settings, job, model, models[model], {"server_model": model})
 
 
-def load_model(folder: str | Path) -> Model:
+def load_model(folder: str | Path, allow: Iterable[str] = ()) -> Model:
     """Load an exported model.
 
     Parameters
     ----------
     folder : str or Path
         The folder that `export_client` or `export_global` wrote.
+    allow : iterable of str, optional
+        Networks of the form ``module:Class`` that may be imported; those that you have trained yourself may anyway.
 
     Returns
     -------
@@ -167,12 +171,14 @@ def load_model(folder: str | Path) -> Model:
         ) from None
     except (KeyError, ValueError, safetensors.SafetensorError) as error:
         raise UserError(f"{place} holds a damaged model ({error}): write it again with 'fedtailor export'") from None
-    network = build(ModelSettings.model_validate(card["model"]), Inputs(**card["inputs"]), 0)
+    with imports.foreign(allow):
+        network = build(ModelSettings.model_validate(card["model"]), Inputs(**card["inputs"]), 0)
     network.load(weights)
     network.module.eval()
     return Model(network.module, card, preprocessing)
 
 
+@imports.foreign()
 def personal_model(
     folder: str | Path, client: int, federation: Federation | None = None
 ) -> tuple[Experiment, Job, str, Weights]:
@@ -198,6 +204,7 @@ def personal_model(
         return settings, job, model.config["network"], model["model"]
 
 
+@imports.foreign()
 def server_models(
     folder: str | Path, federation: Federation | None = None
 ) -> tuple[Experiment, Job, dict[str, Weights]]:

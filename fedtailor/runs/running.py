@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedtailor import imports
 from fedtailor.data import Federation
 from fedtailor.engines import Job
 from fedtailor.errors import UserError
@@ -136,6 +137,7 @@ def pretrain(
         return _begin(place, rehearsal, resources, one_callback(callbacks), deciders, notes, overwrite)
 
 
+@imports.foreign()
 def resume(
     folder: str | Path,
     *,
@@ -217,6 +219,7 @@ def _begin(
 ) -> Run:
     check_place(place, overwrite)
     settings.method.check()
+    imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
     settings = resources.resolved(settings)

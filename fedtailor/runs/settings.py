@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
+from fedtailor import imports
 from fedtailor.data import DataSettings
 from fedtailor.devices import Devices
 from fedtailor.engines import Attack, EngineSettings
@@ -144,7 +145,8 @@ def recorded(values: Mapping[str, Any]) -> Experiment:
     table = values.get("compare", {})
     if "metric" in table:
         table["model"] = table.pop("metric")
-    return experiment(values)
+    with imports.foreign():
+        return experiment(values)
 
 
 def method_dict(method: Method) -> dict[str, Any]:

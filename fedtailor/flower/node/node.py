@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedtailor import imports
 from fedtailor.data import Column, DataSettings, Federation, Samples
 from fedtailor.data.federation import one_client
 from fedtailor.data.preprocessing import Preprocessing, with_own
@@ -72,7 +73,8 @@ class Node:
                 return self._finish(header)
             if header["kind"] == "turned away":
                 return self._turned_away(header)
-            return self._execute_all(header, blobs)
+            with imports.foreign(self.allowed, "this node's owner can allow it with --allow {name}"):
+                return self._execute_all(header, blobs)
         except UserError as refusal:
             return encode({"kind": "refusal", "reason": str(refusal)})
         except Exception as error:
@@ -160,7 +162,7 @@ class Node:
         """Return a worker for the job of a message: the last one if the job is the same."""
         key = digest(encode({name: header[name] for name in ("job", "client", "clients", "outline", "data")}))
         if self._worker is None or self._worker[0] != key:
-            self._check_code(header["job"])
+            self._check_method(header["job"]["method"][0])
             here = self._split(header["data"])
             samples = _prepared(_relabelled(here.samples, header["outline"]), header["outline"], here.train[0])
             federation = Federation(samples, here.train, here.val, here.test)
@@ -168,13 +170,9 @@ class Node:
             self._worker = (key, Worker(replace(job, device=self.device)))
         return self._worker[1]
 
-    def _check_code(self, job: Mapping[str, Any]) -> None:
-        """Refuse to import code that the owner of this node did not allow."""
-        for name in (job["method"][0], job["model"]["name"]):
-            if ":" in name and name not in self.allowed:
-                raise UserError(f"this node does not run {name!r}: its owner can allow it with --allow {name}")
-        if ":" not in job["method"][0] and job["method"][0] not in catalogue():
-            raise UserError(f"this node has no method {job['method'][0]!r}: is its fedtailor older?")
+    def _check_method(self, name: str) -> None:
+        if ":" not in name and name not in catalogue():
+            raise UserError(f"this node has no method {name!r}: is its fedtailor older?")
 
     def _run_folder(self, header: Mapping[str, Any]) -> Path:
         """Return the folder of a run; the name comes from the coordinator, so only safe characters are used."""
