@@ -19,6 +19,7 @@ from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.learning.tensors import inputs_of, prepared_inputs
 from fedtailor.models import Inputs, ModelSettings, build
+from fedtailor.runs.accounting import promise
 from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import described, kept
@@ -236,6 +237,8 @@ def _inline(store: Store) -> Experiment:
 
 def _write(target: Path, settings: Experiment, job: Job, network: str, weights: Weights, what: dict[str, Any]) -> Path:
     facts = {**what, "run": settings.name, "rounds": settings.rounds, "data": settings.data.source}
+    if promised := promise(settings, settings.rounds):
+        facts["privacy"] = promised.sentence
     return write_model(target, job, network, weights, facts)
 
 

@@ -174,6 +174,11 @@ class Ledger:
         rewards = _mean_rewards(work.decisions)
         return RoundReport(count, total, tuple(cohort), dict(work.failed), down, up, seconds, metrics, rewards, clock)
 
+    def charge(self) -> None:
+        """Count a round that begins: repeated after a crash, its noise differs, so that it costs privacy twice."""
+        with self.store.transaction():
+            self.store.set_meta("private_rounds", (self.store.meta("private_rounds") or 0) + 1)
+
     def final_scores(self) -> tuple[dict[int, Score], set[int]]:
         """The results that the final pass has stored so far: scores, and the clients that failed."""
         done = self.store.scores("final", self.moment.episode, self.rounds)

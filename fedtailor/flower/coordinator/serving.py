@@ -110,13 +110,14 @@ def federated(settings: Experiment) -> Experiment:
     if settings.attack is not None:
         raise UserError("attack: malicious clients belong to a simulation; remove the table [attack]")
     aggregation = settings.aggregation
-    if "clip" not in aggregation.model_fields_set:
+    if "clip" not in aggregation.model_fields_set and not settings.privacy.hides_clients:  # which clips by itself
         aggregation = aggregation.model_copy(update={"clip": CLIP})
     split = settings.data.with_defaults()
     kept = {key: getattr(split, key) for key in ("clients", "split", "val", "seed", "preprocess")}
     changes: dict[str, Any] = {
         "data": DataSettings(source="nodes", partition=Given(), **kept),
         "aggregation": aggregation,
+        "privacy": settings.privacy.model_copy(update={"generator": "system"}),
         "engine": settings.engine.model_copy(update={"kind": "flower"}),
         "evaluation": settings.evaluation.model_copy(update={"together": False}),
     }
