@@ -176,6 +176,11 @@ class Ledger:
         names = {client: server.names[client] for client in failed if server.names[client] != f"client-{client}"}
         return RoundReport(count, total, tuple(cohort), failed, down, up, seconds, metrics, rewards, clock, names)
 
+    def charge(self) -> None:
+        """Count a round that begins: repeated after a crash, its noise differs, so that it costs privacy twice."""
+        with self.store.transaction():
+            self.store.set_meta("private_rounds", (self.store.meta("private_rounds") or 0) + 1)
+
     def final_scores(self) -> tuple[dict[int, Score], set[int]]:
         """The results that the final pass has stored so far: scores, and the clients that failed."""
         done = self.store.scores("final", self.moment.episode, self.rounds)
