@@ -93,7 +93,7 @@ def serve_on(
         nodes.gather(clients, progress)
     limit, deadline = settings.engine.limit_bytes, settings.engine.deadline
     engine = FlowerEngine(link, nodes, settings.name, settings.rounds, deadline, limit)
-    resources = Resources(given=federation_of(nodes.members), engine=engine)
+    resources = Resources(given=federation_of(nodes.members, settings.data.preprocess), engine=engine)
     if members:
         done = resume(folder, resources=resources, callbacks=callbacks, engine=settings.engine.model_dump())
     else:
@@ -114,7 +114,7 @@ def federated(settings: Experiment) -> Experiment:
     if "clip" not in aggregation.model_fields_set and not settings.privacy.hides_clients:  # which clips by itself
         aggregation = aggregation.model_copy(update={"clip": CLIP})
     split = settings.data.with_defaults()
-    kept = {key: getattr(split, key) for key in ("clients", "split", "val", "seed")}
+    kept = {key: getattr(split, key) for key in ("clients", "split", "val", "seed", "preprocess")}
     changes: dict[str, Any] = {
         "data": DataSettings(source="nodes", partition=Given(), **kept),
         "aggregation": aggregation,
@@ -145,7 +145,7 @@ def _private_training(settings: TrainingSettings) -> TrainingSettings:
 def _data_settings(settings: Experiment) -> dict[str, Any]:
     """Return what a node needs to split its data."""
     return {
-        "settings": settings.data.model_dump(mode="json", include={"split", "val", "seed"}),
+        "settings": settings.data.model_dump(mode="json", include={"split", "val", "seed", "preprocess"}),
         "seed": settings.seed,
         "validation": settings.carves_validation,
     }
