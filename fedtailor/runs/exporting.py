@@ -1,6 +1,7 @@
 """Exports trained models as two files: safetensors weights and a small JSON card."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from fedtailor.data import Federation
+from fedtailor import imports
+from fedtailor.data import Federation, Samples
+from fedtailor.data.preprocessing import Preprocessing
 from fedtailor.data.roster import Entry, federation_of
 from fedtailor.engines import Job
 from fedtailor.errors import UserError
-from fedtailor.learning.tensors import inputs_of, normalise
+from fedtailor.learning.tensors import inputs_of, prepared_inputs
 from fedtailor.models import Inputs, ModelSettings, build
+from fedtailor.runs.accounting import promise
 from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import described, kept
@@ -27,7 +31,7 @@ from fedtailor.runs.settings import Experiment, experiment, method_dict
 from fedtailor.runs.store import Store
 from fedtailor.weights import Weights
 
-WEIGHTS, CARD = "model.safetensors", "card.json"
+WEIGHTS, CARD, PREPROCESSING = "model.safetensors", "card.json", "preprocessing.json"
 
 
 @dataclass(frozen=True)
@@ -39,17 +43,24 @@ class Model:
     module : torch.nn.Module
         The network with its weights, in evaluation mode.
     card : dict
-        What the model was trained with: classes, inputs, normalisation, method, seed, versions.
+        What the model was trained with: classes, inputs, pre-processing, method, seed, versions.
+    preprocessing : Preprocessing or None
+        What is done to samples first; `outputs` and `predict` do it.
     """
 
     module: nn.Module
     card: dict[str, Any]
+    preprocessing: Preprocessing | None = None
 
     def outputs(self, x: np.ndarray) -> Tensor:
-        """The network's outputs for raw samples, as the data source gives them (images as ``uint8``)."""
-        inputs = torch.from_numpy(np.ascontiguousarray(x))
-        if inputs.dtype == torch.uint8:
-            inputs = normalise(inputs, tuple(self.card["mean"]), tuple(self.card["std"]))
+        """The network's outputs for raw samples, as the data source gives them (images as ``uint8``).
+
+        A table may also hold the categories' names, and None or "?" for a missing value.
+        """
+        x = np.ascontiguousarray(x)
+        if self.preprocessing is not None and x.dtype.kind in "OUS":
+            x = self.preprocessing.codes(x)
+        inputs = prepared_inputs(x, self.preprocessing, (tuple(self.card["mean"]), tuple(self.card["std"])))
         with torch.inference_mode():
             return self.module(inputs)  # type: ignore[no-any-return]
 
@@ -127,13 +138,15 @@ def export_global(
     return _write(Path(target), settings, job, model, models[model], {"server_model": model})
 
 
-def load_model(folder: str | Path) -> Model:
+def load_model(folder: str | Path, allow: Iterable[str] = ()) -> Model:
     """Load an exported model.
 
     Parameters
     ----------
     folder : str or Path
         The folder that `export_client` or `export_global` wrote.
+    allow : iterable of str, optional
+        Networks of the form ``module:Class`` that may be imported; those that you have trained yourself may anyway.
 
     Returns
     -------
@@ -152,18 +165,24 @@ def load_model(folder: str | Path) -> Model:
     try:
         card = json.loads((place / CARD).read_text(encoding="utf-8"))
         weights = safetensors.torch.load_file(place / WEIGHTS)
+        preprocessing = None
+        if card.get("preprocessing") is not None:
+            facts = json.loads((place / PREPROCESSING).read_text(encoding="utf-8"))
+            preprocessing = Preprocessing.from_dict(facts)
     except FileNotFoundError as error:
         raise UserError(
             f"{error.filename or place / WEIGHTS} does not exist: write it with 'fedtailor export'"
         ) from None
-    except (ValueError, safetensors.SafetensorError) as error:
+    except (KeyError, ValueError, safetensors.SafetensorError) as error:
         raise UserError(f"{place} holds a damaged model ({error}): write it again with 'fedtailor export'") from None
-    network = build(ModelSettings.model_validate(card["model"]), Inputs(**card["inputs"]), 0)
+    with imports.foreign(allow):
+        network = build(ModelSettings.model_validate(card["model"]), Inputs(**card["inputs"]), 0)
     network.load(weights)
     network.module.eval()
-    return Model(network.module, card)
+    return Model(network.module, card, preprocessing)
 
 
+@imports.foreign()
 def personal_model(
     folder: str | Path, client: int, federation: Federation | None = None
 ) -> tuple[Experiment, Job, str, Weights]:
@@ -189,6 +208,7 @@ def personal_model(
         return settings, job, model.config["network"], model["model"]
 
 
+@imports.foreign()
 def server_models(
     folder: str | Path, federation: Federation | None = None
 ) -> tuple[Experiment, Job, dict[str, Weights]]:
@@ -196,7 +216,7 @@ def server_models(
     with Store(Path(folder), write=True) as store, Resources(federation) as resources:
         settings = _inline(store)
         if (nodes := store.meta("nodes")) is not None:
-            resources.given = federation_of([Entry.read(node) for node in nodes])
+            resources.given = federation_of([Entry.read(node) for node in nodes], settings.data.preprocess)
         job = job_of(settings, resources)
         if nodes is None:
             check_data(settings, job.federation, store.meta("federation"), f"{folder} cannot export its server's model")
@@ -220,6 +240,8 @@ def _inline(store: Store) -> Experiment:
 
 def _write(target: Path, settings: Experiment, job: Job, network: str, weights: Weights, what: dict[str, Any]) -> Path:
     facts = {**what, "run": settings.name, "rounds": settings.rounds, "data": settings.data.source}
+    if promised := promise(settings, settings.rounds):
+        facts["privacy"] = promised.sentence
     return write_model(target, job, network, weights, facts)
 
 
@@ -233,7 +255,7 @@ def write_model(
     if target.exists() and not again:
         raise UserError(f"{target} exists: name another folder with --out")
     samples = job.federation.samples
-    inputs = inputs_of(samples)
+    inputs, prepared = inputs_of(samples), _preprocessing_of(samples, facts)
     card = {
         **facts,
         "method": method_dict(job.method),
@@ -242,10 +264,21 @@ def write_model(
         "inputs": {"shape": list(inputs.shape), "outputs": inputs.outputs, "vocabulary": inputs.vocabulary},
         "mean": list(samples.mean),
         "std": list(samples.std),
+        "preprocessing": None if prepared is None else {**prepared.settings.model_dump(), "inputs": prepared.names},
         "model": job.method.family(job.model).get(network, job.model).model_dump(mode="json"),
         "environment": environment(),
     }
     target.mkdir(parents=True, exist_ok=again)
     safetensors.torch.save_file(weights, target / WEIGHTS)
     (target / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    if prepared is not None:
+        (target / PREPROCESSING).write_text(json.dumps(prepared.as_dict()) + "\n", encoding="utf-8")
     return target
+
+
+def _preprocessing_of(samples: Samples, facts: dict[str, Any]) -> Preprocessing | None:
+    """The pre-processing that belongs to a model; no client's own statistics fit a model of the server."""
+    prepared = samples.preprocessing
+    if prepared is None or prepared.settings.statistics == "federation":
+        return prepared
+    return prepared.of(facts["client"]) if "client" in facts else prepared.without_statistics()

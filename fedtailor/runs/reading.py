@@ -11,6 +11,7 @@ from fedtailor.data import Federation, build
 from fedtailor.devices import cause
 from fedtailor.errors import UserError
 from fedtailor.messages.trees import plain, unpack
+from fedtailor.runs.accounting import Promise, promise
 from fedtailor.runs.assembly import check_data
 from fedtailor.runs.cohort import BROKEN, DROPPED
 from fedtailor.runs.measures import Measures, MeasureSummary
@@ -136,6 +137,11 @@ class Run:
     def warnings(self) -> tuple[str, ...]:
         """What the run warned about: settings that make the method inert or break one of its assumptions."""
         return tuple(row["text"] for row in self._store.read("warnings", "ORDER BY id"))
+
+    @property
+    def privacy(self) -> Promise | None:
+        """The differential privacy of the rounds so far, each as often as it was begun; None without privacy."""
+        return promise(self.experiment, max(self.rounds_done, self._store.meta("private_rounds") or 0))
 
     def federation(self) -> Federation:
         """The clients' data, built again from the settings; a `UserError` if they are not those of the run."""
@@ -267,6 +273,7 @@ class Run:
             failed_tasks=len(self.events()),
             clock=self._clock_summary() if self._has_clock else None,
             warnings=self.warnings,
+            privacy=self.privacy,
         )
 
     def _clock_summary(self) -> ClockSummary:

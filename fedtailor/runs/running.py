@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedtailor import imports
 from fedtailor.data import Federation
 from fedtailor.engines import Job
 from fedtailor.errors import UserError
@@ -135,6 +136,7 @@ def pretrain(
         return _begin(place, rehearsal, resources, one_callback(callbacks), deciders, notes, overwrite)
 
 
+@imports.foreign()
 def resume(
     folder: str | Path,
     *,
@@ -216,6 +218,7 @@ def _begin(
 ) -> Run:
     check_place(place, overwrite)
     settings.method.check()
+    imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
@@ -246,6 +249,8 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
         draft.chmod(0o755)
         (draft / "experiment.toml").write_text(toml.dumps(settings.as_dict()), encoding="utf-8")
         (draft / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
+        if (prepared := job.federation.samples.preprocessing) is not None:
+            (draft / "preprocessing.json").write_text(json.dumps(prepared.as_dict()) + "\n", encoding="utf-8")
         meta = {
             "experiment": settings.as_dict(),
             "environment": environment(),
