@@ -65,9 +65,12 @@ def client_grid(
     for client, found in sorted(by_client.items()):
         samples = max(row["samples"] for row in found.values())
         values = [measured(value_of(found[m], measure), percents) if m in found else NOTHING for m in models]
-        rows.append((str(client), str(samples), *values))
+        name = next((row["name"] for row in found.values() if "name" in row), str(client))
+        rows.append((name, str(samples), *values))
     header = ("client", "test samples", *models)
-    return Grid(header, tuple(rows), words=frozenset(), title=f"{measure} of each client{' in %' * percents}")
+    named = any("name" in row for found in scores.values() for row in found)
+    words = frozenset({0} if named else ())
+    return Grid(header, tuple(rows), words=words, title=f"{measure} of each client{' in %' * percents}")
 
 
 def comparison_page(summary: "ComparisonSummary", width: int) -> RenderableType:

@@ -165,7 +165,7 @@ class Node:
             self._check_method(header["job"]["method"][0])
             here = self._split(header["data"])
             samples = _prepared(_relabelled(here.samples, header["outline"]), header["outline"], here.train[0])
-            federation = Federation(samples, here.train, here.val, here.test)
+            federation = Federation(samples, here.train, here.val, here.test, (self.name,))
             job = job_from(header["job"], federation.placed(header["client"], header["clients"]))
             self._worker = (key, Worker(replace(job, device=self.device)))
         return self._worker[1]
