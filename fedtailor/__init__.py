@@ -14,6 +14,7 @@ from fedtailor.errors import UserError
 from fedtailor.version import __version__
 
 if TYPE_CHECKING:
+    from fedtailor.data import Federation
     from fedtailor.methods import (
         AgentMethod,
         AgentTables,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "Federation": "fedtailor.data",
     **dict.fromkeys(
         (
             "AgentMethod",
@@ -97,6 +99,7 @@ __all__ = [
     "Decision",
     "Experiment",
     "Feature",
+    "Federation",
     "Method",
     "Payload",
     "Replies",

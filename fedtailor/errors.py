@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MAX_TEXT = 300  # characters of a stranger's text
+
 
 class UserError(Exception):
     """Something the user can put right; the message is one sentence that says how."""
@@ -18,3 +20,15 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UserError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(names)})")
+
+
+def one_line(text: object, most: int = MAX_TEXT) -> str:
+    """A stranger's text for logs and records: one line of limited length, with control characters escaped.
+
+    >>> one_line("red: \x1b[31m")
+    'red: \\x1b[31m'
+    """
+    given = text if isinstance(text, str) else f"a {type(text).__name__} instead of a text"
+    words = " ".join(given[: 4 * most].split())
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words)
+    return line if len(line) <= most else f"{line[: most - 3]}..."

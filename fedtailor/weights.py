@@ -131,6 +131,14 @@ def finite(tensor: Tensor) -> bool:
     return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
 
+def sound(tensor: Tensor) -> bool:
+    """Whether all values are finite, and so is their norm: larger ones leave the range of float32 in the next step."""
+    if not tensor.is_floating_point():
+        return finite(tensor)
+    wide = torch.float32 if tensor.element_size() < 4 else tensor.dtype
+    return bool(torch.linalg.vector_norm(tensor, dtype=wide).isfinite())
+
+
 def nbytes(weights: Mapping[str, Tensor]) -> int:
     """The number of bytes of the tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in weights.values())

@@ -1,17 +1,20 @@
 """A federation's data: all samples once, and each client's train, validation and test share of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import ValidationError
 
 from fedtailor.errors import UserError
 from fedtailor.seeding import numpy_stream
 
 from . import splits
 from .partitions import Given, OneLabel, Pool
+from .preprocessing import Preprocess, Preprocessing, fit
+from .readers import Roles, joined
 from .samples import Column, Samples
 from .settings import DataSettings, Fractions
 from .shares import Shares
@@ -24,11 +27,85 @@ __all__ = ["Federation", "Shares", "build", "one_client"]
 
 @dataclass(frozen=True, eq=False)
 class Federation:
+    """The clients' data: all samples once, and the rows of each client.
+
+    `build` makes one from settings, `Federation.from_clients` from Python objects.
+    """
+
     samples: Samples
     train: Shares
     val: Shares
     test: Shares
     labels: tuple[str, ...] = ()  # the clients' names, where they have some
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Mapping[str, Any],
+        *,
+        split: Mapping[str, Any] | None = None,
+        validation: bool = False,
+        seed: int = 0,
+        label: str | None = None,
+        group: str | None = None,
+        time: str | None = None,
+        categorical: Sequence[str] = (),
+        ignore: Sequence[str] = (),
+        target: Literal["class", "number"] | None = None,
+        classes: Sequence[str] = (),
+    ) -> "Federation":
+        """The federation of these clients.
+
+        Parameters
+        ----------
+        clients : mapping of str to object
+            By the client's name: a pair ``(x, y)`` of arrays, tensors or lists; a data set with a length whose items
+            are such pairs (``torch.utils.data.Dataset``); a pandas frame; a Hugging Face data set; or a mapping of
+            arrays named as in an ``.npz`` file. A mapping with ``train`` and, if the client brings them, ``val`` and
+            ``test`` holds one of these for each part.
+        split : mapping, optional
+            Shares of each client's samples if the clients bring no test samples, as in ``data.split``; by default
+            ``{"train": 0.75, "test": 0.25}``.
+        validation : bool
+            Hold out 15 % of every client's training samples for validation, if there are no validation samples.
+        seed : int
+            The seed of the split.
+        label, group, time, categorical, ignore
+            Columns of frames, as in the settings of the same names in ``[data]``. The label is the last by default.
+        target : {"class", "number"}, optional
+            What whole numbers in the labels are; by default integers are classes.
+        classes : sequence of str
+            The names of the classes 0, 1, ... of labels that are whole numbers.
+
+        Returns
+        -------
+        Federation
+            For ``fedtailor.run(..., federation=...)``.
+
+        Raises
+        ------
+        UserError
+            If the data cannot be read, or if the clients' data do not fit together.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> x, y = np.random.RandomState(0).random_sample((40, 3)), np.arange(40) % 2
+        >>> federation = Federation.from_clients({"anna": (x, y), "bert": (x[:20], y[:20])})
+        >>> federation.names, federation.train.sizes.tolist(), federation.test.sizes.tolist()
+        (('anna', 'bert'), [30, 15], [10, 5])
+        """
+        from .objects import tables_of
+
+        roles = Roles(label, None, group, time, _texts(categorical), _texts(ignore), target)
+        names, tables = tables_of(clients, roles, _texts(classes))
+        owners = np.repeat(names, [len(table.y) for table in tables])
+        samples = joined(tables, owners, list(dict.fromkeys(names)))
+        try:
+            settings = DataSettings.model_validate({"source": "python", "split": split})
+        except ValidationError:
+            raise UserError(f"split = {split!r}: give shares such as {{'train': 0.75, 'test': 0.25}}") from None
+        return _divided(samples, resolve(settings, samples), seed, validation)
 
     @property
     def clients(self) -> int:
@@ -85,6 +162,8 @@ class Federation:
         }
         if samples.columns:
             outline["columns"] = [[column.name, list(column.categories)] for column in samples.columns]
+        if samples.preprocessing is not None:
+            outline["preprocessing"] = samples.preprocessing.as_dict()
         if self.labels:
             outline["names"] = list(self.labels)
         return outline
@@ -92,6 +171,7 @@ class Federation:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], outline: Mapping[str, Any]) -> "Federation":
         """Rebuild a federation from its ``arrays()`` and ``outline()``, without copying arrays."""
+        prepared = outline.get("preprocessing")
         samples = Samples(
             x=arrays["x"],
             y=arrays["y"],
@@ -104,6 +184,7 @@ class Federation:
             std=tuple(outline["std"]),
             vocabulary=int(outline["vocabulary"]),
             columns=tuple(Column(name, tuple(values)) for name, values in outline.get("columns", ())),
+            preprocessing=None if prepared is None else Preprocessing.from_dict(prepared),
         )
         train, val, test = (
             Shares(arrays[f"{name}_indices"], arrays[f"{name}_offsets"]) for name in ("train", "val", "test")
@@ -120,7 +201,11 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     seed = seed if settings.seed is None else settings.seed
     samples = load(settings, seed)
     settings = resolve(settings, samples)
-    samples = _limited(samples, settings, seed)
+    return _divided(_limited(samples, settings, seed), settings, seed, needs_validation)
+
+
+def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validation: bool) -> Federation:
+    """Deal samples to the clients and split every client's share, with resolved settings."""
     assert settings.partition is not None
     pooled = settings.split != "official" or settings.partition.pools_test
     if not pooled and not samples.official_test.any():
@@ -134,7 +219,7 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     if needs_validation and not len(val.indices):
         train, val = _carve_validation(samples, train, VALIDATION, settings, seed)
     labels = samples.group_names if isinstance(settings.partition, Given) else ()
-    return Federation(samples, train, val, test, labels)
+    return prepared(Federation(samples, train, val, test, labels), settings.preprocess)
 
 
 def resolve(settings: DataSettings, samples: Samples) -> DataSettings:
@@ -154,7 +239,7 @@ def resolve(settings: DataSettings, samples: Samples) -> DataSettings:
     if not isinstance(settings.partition, Given) or samples.groups is None:
         return settings.with_defaults()
     clients = len(samples.group_names)
-    if clients == 1 and divided:
+    if clients == 1 and settings.source == "folder":
         raise UserError(
             f"{_place(settings)} has a single client, {samples.group_names[0]!r}: add the others' files, name a column "
             f"of clients with data.client, or set data.partition to deal the samples to clients"
@@ -195,6 +280,18 @@ def _own_split(samples: Samples) -> Literal["official"] | None:
 
 def _place(settings: DataSettings) -> str:
     return str(settings.folder) if settings.source == "folder" else f"source {settings.source!r}"
+
+
+def prepared(federation: Federation, settings: Preprocess) -> Federation:
+    """The federation with the pre-processing of these settings, fitted to its training samples."""
+    made = fit(federation.samples, federation.train, settings)
+    if made is None:
+        return federation
+    return replace(federation, samples=replace(federation.samples, preprocessing=made))
+
+
+def _texts(names: Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def one_client(

@@ -27,6 +27,7 @@ class Job:
     federation: Federation
     device: str = "cpu"
     counts_work: bool = False  # whether results include the work of their task
+    measures: tuple[str, ...] = ()  # measures beside accuracy and loss
     measured: bool = False  # whether the engine measures how long tasks take on the clients' own devices
     attack: Attack | None = None  # what malicious clients send; their data are in the federation
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from fedtailor import imports
 from fedtailor.data import Federation
 from fedtailor.engines.attacks import Attack
 from fedtailor.engines.base import Job, Result, Task
@@ -82,14 +83,17 @@ def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
         "seed": job.seed,
         "device": job.device,
         "counts_work": job.counts_work,
+        "measures": list(job.measures),
         "measured": job.measured,
         "attack": None if job.attack is None else job.attack.model_dump(mode="json"),
         "federation": outline,
+        "imports": imports.restriction(),
     }
 
 
 def job_from(header: dict[str, Any], federation: Federation) -> Job:
     """Decode the job of `job_header`; the receiver adds the data."""
+    imports.restrict(header.get("imports"))
     name, fields = header["method"]
     return Job(
         method=find(name).model_validate(fields),
@@ -99,6 +103,7 @@ def job_from(header: dict[str, Any], federation: Federation) -> Job:
         federation=federation,
         device=header["device"],
         counts_work=header["counts_work"],
+        measures=tuple(header["measures"]),
         measured=header["measured"],
         attack=None if header["attack"] is None else Attack.model_validate(header["attack"]),
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedtailor.engines.base import Job, Result, Task
 from fedtailor.engines.networks import family_network, run_network, shared_and_kept
-from fedtailor.learning import Score, evaluate, outcomes
+from fedtailor.learning import Criterion, Score, evaluate, evaluate_each
 from fedtailor.learning.precision import computing
 from fedtailor.learning.tensors import tensors
 from fedtailor.messages.payload import Rejected, check
@@ -99,16 +99,10 @@ class Worker:
         network.load(unpack(task.payload))
         test_sets = [self._tensors(client, "test") for client in task.clients]
         x, y = torch.cat([x for x, _ in test_sets]), torch.cat([y for _, y in test_sets])
-        with computing(network, self.job.training.precision):
-            losses, hits = outcomes(network, _channels_last(x), y, self.job.training.loss)
         sizes = [len(y) for _, y in test_sets]
-        scores = {
-            str(client): Score(int(hit.sum()), float(loss.double().sum()), len(hit))
-            for client, loss, hit in zip(
-                task.clients, torch.split(losses, sizes), torch.split(hits, sizes), strict=True
-            )
-        }
-        return Result(task.index, scores=scores)
+        with computing(network, self.job.training.precision):
+            scores = evaluate_each(network, _channels_last(x), y, sizes, self._loss(y), self.job.measures)
+        return Result(task.index, scores=dict(zip(map(str, task.clients), scores, strict=True)))
 
     def _receive(self, task: Task) -> Client:
         """Return the client after it received the payload."""
@@ -195,7 +189,11 @@ class Worker:
     def _test(self, client: Client) -> Score:
         x, y = self._tensors(client.id, "test")
         with computing(client.model, self.job.training.precision):
-            return evaluate(client.model, x, y, self.job.training.loss)
+            return evaluate(client.model, x, y, self._loss(y), self.job.measures)
+
+    def _loss(self, targets: Tensor) -> Criterion:
+        """The loss that evaluation reports; it has no weights."""
+        return Criterion.of(self.job.training, targets).unweighted()
 
     def _data(self, client: int) -> Callable[[str], tuple[Tensor, Tensor]]:
         loaded: dict[str, tuple[Tensor, Tensor]] = {}
@@ -231,7 +229,7 @@ class Worker:
 
     def _tensors(self, client: int, split: str) -> tuple[Tensor, Tensor]:
         federation = self.job.federation
-        return tensors(federation.samples, getattr(federation, split)[client], self.job.device)
+        return tensors(federation.samples, getattr(federation, split)[client], self.job.device, client)
 
 
 def _channels_last(x: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """The names and codes that coordinator and node must agree on. No torch and no Flower is imported here.
 
 A message is the bytes of one `fedtailor.messages.frames` message in a Flower record. Its header has a ``kind``:
-``hello`` asks a node to describe itself, ``tasks`` brings tasks, ``finished`` announces the end of a run. A node
-answers with the same kind, with ``results``, or with a ``refusal`` and its reason.
+``hello`` asks a node to describe itself, ``tasks`` brings tasks, ``finished`` announces the end of a run,
+``turned away`` tells a node why it does not take part. A node answers with the same kind, with ``results``, or with a
+``refusal`` and its reason.
 """
 
 RECORD, FIELD = "fedtailor", "message"  # where a message is in a Flower record

@@ -1,8 +1,9 @@
 """The local training loop and evaluation."""
 
-from fedtailor.learning.evaluation import Score, evaluate, outcomes
+from fedtailor.learning.evaluation import Score, evaluate, evaluate_each, outcomes
 from fedtailor.learning.features import FeatureCache, features
 from fedtailor.learning.loop import Trace, train
+from fedtailor.learning.objectives import Criterion
 from fedtailor.learning.optimisers import optimiser, reach
 from fedtailor.learning.options import Objective, TrainOptions, keywords_of
 from fedtailor.learning.settings import TrainingSettings
@@ -10,6 +11,7 @@ from fedtailor.learning.steps import Batch, descend
 
 __all__ = [
     "Batch",
+    "Criterion",
     "FeatureCache",
     "Objective",
     "Score",
@@ -18,6 +20,7 @@ __all__ = [
     "TrainingSettings",
     "descend",
     "evaluate",
+    "evaluate_each",
     "features",
     "keywords_of",
     "optimiser",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtailor.learning.features import FeatureCache, cacheable
-from fedtailor.learning.objectives import Loss, mean_loss
+from fedtailor.learning.objectives import Criterion, mean_loss
 from fedtailor.learning.optimisers import optimiser
 from fedtailor.learning.options import TrainOptions
 from fedtailor.learning.precision import computing
@@ -51,6 +51,7 @@ def train(
     stream: torch.Generator,
     options: TrainOptions = NO_OPTIONS,
     cache: FeatureCache | None = None,
+    criterion: Criterion | None = None,
 ) -> Trace:
     """Train a part of the network on (x, y) and leave the result in it.
 
@@ -69,6 +70,8 @@ def train(
     cache
         Keeps the features of a frozen body for the next training with the same body. Without a cache they are
         computed once per training.
+    criterion
+        The loss; by default that of the settings for these targets.
 
     Examples
     --------
@@ -80,7 +83,7 @@ def train(
         return Trace()
     network.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     with computing(network, settings.precision):
-        return _train(network, x, y, settings, stream, options, cache)
+        return _train(network, x, y, settings, stream, options, cache, criterion or Criterion.of(settings, y))
 
 
 def _train(
@@ -91,6 +94,7 @@ def _train(
     stream: torch.Generator,
     options: TrainOptions,
     cache: FeatureCache | None,
+    criterion: Criterion,
 ) -> Trace:
     epochs, steps = options.duration(settings)
     size = settings.batch_size if options.batch_size is None else options.batch_size
@@ -103,7 +107,10 @@ def _train(
         x, forward = (cache or FeatureCache()).features(network, x), network.classify
     if network.half and x.is_floating_point():
         x = x.bfloat16()  # once, not in every step
-    training = _training(network, settings, options, forward, fewest=2 if joined else 1)
+    loss_of: Callable[[Tensor, Tensor], Tensor] = _Loss(forward, criterion)
+    if options.objective is not None:
+        loss_of = partial(options.objective, network)
+    training = _training(network, settings, options, loss_of, fewest=2 if joined else 1)
     total = torch.zeros((), device=x.device)
     taken = seen = 0
     passes: list[float] = []  # mean loss of each pass
@@ -133,7 +140,7 @@ def _training(
     network: Network,
     settings: TrainingSettings,
     options: TrainOptions,
-    forward: Callable[[Tensor], Tensor],
+    loss_of: Callable[[Tensor, Tensor], Tensor],
     fewest: int,
 ) -> Training:
     leaves, values = _trained(network, options), network.values()
@@ -144,7 +151,7 @@ def _training(
         leaves=list(leaves.values()),
         tensors={**values, **dict(network.module.named_buffers())},
         frozen={name: half.data for name, half in halves if name not in leaves and half is not values[name]},
-        loss_of=_Loss(forward, settings.loss) if options.objective is None else partial(options.objective, network),
+        loss_of=loss_of,
         optimiser=optimiser(settings, list(parameters.values()), settings.lr if options.lr is None else options.lr),
         fewest=fewest,
         clip=settings.clip,
@@ -159,10 +166,10 @@ class _Loss:
     """The run's own loss."""
 
     forward: Callable[[Tensor], Tensor]
-    kind: Loss
+    criterion: Criterion
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return mean_loss(self.kind, self.forward(inputs), targets)
+        return mean_loss(self.criterion, self.forward(inputs), targets)
 
 
 def _batches(

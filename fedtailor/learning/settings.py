@@ -3,7 +3,9 @@
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from fedtailor.learning.objectives import FOR_CLASSES, FOR_NUMBERS
 
 
 class Constant(BaseModel):
@@ -56,6 +58,12 @@ class Cosine(BaseModel):
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
 
 
+def _known_loss(name: str) -> str:
+    if name != "auto" and ":" not in name and name not in (*FOR_CLASSES, *FOR_NUMBERS):
+        raise ValueError(f"should be auto, {', '.join((*FOR_CLASSES, *FOR_NUMBERS))}, or module:function")
+    return name
+
+
 Precision = Literal["fp32", "bf16", "auto"]
 
 Schedule = Annotated[Constant | Exponential | Step | Cosine, Field(discriminator="kind")]
@@ -75,14 +83,26 @@ class TrainingSettings(BaseModel):
     weight_decay: float = Field(0.0, ge=0, le=10, description="L2 penalty, added to the gradient")
     schedule: Schedule = Field(Constant(), description="schedule of the learning rate over the rounds")
     clip: float | None = Field(None, gt=0, description="largest norm of the gradient; none by default")
-    loss: Literal["cross-entropy", "squared-error"] = Field(
-        "cross-entropy", description="squared-error is half the squared distance, for regression"
+    loss: Annotated[str, AfterValidator(_known_loss)] = Field(
+        "auto",
+        description="auto: cross-entropy for classes, mse for numbers; also weighted-, balanced- and "
+        "binary-cross-entropy; huber, squared-error (half the squared distance); or module:function",
     )
+    class_weights: tuple[Annotated[float, Field(ge=0)], ...] | None = Field(
+        None, description="weighted-cross-entropy: the weight of every class, the same on all clients"
+    )
+    huber_delta: float = Field(1.0, gt=0, description="huber: the error at which the loss turns into a line")
     precision: Precision = Field(
         "fp32",
         description="bf16: forward and backward passes in bf16, weights and optimiser in fp32; "
         "auto: bf16 where the processor has it",
     )
+
+    @model_validator(mode="after")
+    def _weights_for_the_weighted_loss(self) -> "TrainingSettings":
+        if (self.loss == "weighted-cross-entropy") != (self.class_weights is not None):
+            raise ValueError("loss = 'weighted-cross-entropy' and class_weights need each other")
+        return self
 
     def lr_in(self, round: int, rounds: int) -> float:
         """The learning rate of a round. Before round 1 it is that of the first, in the final pass that of the last."""

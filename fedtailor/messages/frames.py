@@ -1,7 +1,8 @@
 """Messages as bytes: a JSON header and byte strings. This module imports no torch, so small programs start fast.
 
 A frame is the length of the header (8 bytes), the header with the sizes of the byte strings, and the byte strings.
-Nothing is pickled. Messages may come from anyone, so bytes that are not a message raise a ValueError.
+Nothing is pickled. Messages may come from anyone, so bytes that are not a message raise a ValueError, and sizes are
+checked before anything is allocated.
 """
 
 import json
@@ -11,7 +12,8 @@ from typing import Any
 
 Message = tuple[dict[str, Any], list[bytes]]  # the header, which JSON can hold, and the byte strings
 
-MAX_BYTES = 2**31  # of a header or of one byte string
+MAX_BYTES = 2**31  # of one byte string
+MAX_HEADER = 2**26  # bytes of a header, whose objects need many times as much memory
 
 
 class Closed(Exception):
@@ -23,12 +25,13 @@ def encode(header: dict[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
     return b"".join([_head(header, blobs), *blobs])
 
 
-def decode(data: bytes) -> Message:
-    """Decode the bytes of `encode`; raise a ValueError for other bytes."""
-    at = 8 + int.from_bytes(data[:8], "big")
-    if at > len(data):
-        raise ValueError("the header is incomplete")
-    header = json.loads(data[8:at])
+def decode(data: bytes, most: int = MAX_HEADER) -> Message:
+    """Decode the bytes of `encode`; raise a ValueError for other bytes and for a header over ``most`` bytes."""
+    size = int.from_bytes(data[:8], "big")
+    if size > min(most, len(data) - 8):
+        raise ValueError(f"the message announces a header of {size} bytes; it has {len(data)}, the limit is {most}")
+    at = 8 + size
+    header = _parsed(data[8:at])
     sizes = _sizes(header)
     if at + sum(sizes) != len(data):
         raise ValueError(f"{len(data)} bytes where the header announces {at + sum(sizes)}")
@@ -51,13 +54,20 @@ def send(connection: socket.socket, header: dict[str, Any], blobs: Sequence[byte
 
 def receive(connection: socket.socket) -> Message:
     """Receive a message from a socket; raise `Closed` if the other side is gone, a ValueError for a wrong message."""
-    header = json.loads(_exactly(connection, int.from_bytes(_exactly(connection, 8), "big")))
+    header = _parsed(_exactly(connection, int.from_bytes(_exactly(connection, 8), "big"), MAX_HEADER))
     return header, [_exactly(connection, size) for size in _sizes(header)]
 
 
 def _head(header: dict[str, Any], blobs: Sequence[bytes]) -> bytes:
     text = json.dumps({**header, "sizes": [len(blob) for blob in blobs]}).encode()
     return len(text).to_bytes(8, "big") + text
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the header is nested too deeply") from None
 
 
 def _sizes(header: Any) -> list[int]:
@@ -67,9 +77,9 @@ def _sizes(header: Any) -> list[int]:
     return sizes
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    if size > MAX_BYTES:
-        raise ValueError(f"the message announces {size} bytes; the limit is {MAX_BYTES}")
+def _exactly(connection: socket.socket, size: int, most: int = MAX_BYTES) -> bytes:
+    if size > most:
+        raise ValueError(f"the message announces {size} bytes; the limit is {most}")
     data = bytearray(size)
     view = memoryview(data)
     while len(view):

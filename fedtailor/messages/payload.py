@@ -7,9 +7,12 @@ from typing import Any
 from torch import Tensor
 
 from fedtailor.messages.trees import pack, unpack
-from fedtailor.weights import Weights, finite, nbytes
+from fedtailor.weights import Weights, finite, nbytes, sound
 
 Number = int | float
+
+MAX_HEADER = 2**24  # bytes of the header of a payload, whose objects need many times as much memory
+LARGEST = 1e18  # of a number; squares of larger ones, as norms and agents compute them, leave the range of float32
 
 
 class Rejected(Exception):
@@ -75,11 +78,14 @@ class Payload:
     def unpack(cls, data: bytes) -> "Payload":
         """Decode a payload; the bytes may come from anyone, so wrong ones raise `Rejected`."""
         try:
-            tree = unpack(data)
+            tree = unpack(data, MAX_HEADER)
         except ValueError as error:
             raise Rejected(f"not a payload: {error}") from None
         if not (isinstance(tree, dict) and tree.keys() == {"groups", "numbers", "config"}):
             raise Rejected("not a payload: it holds something else")
+        for part in tree.values():
+            if not (isinstance(part, dict) and all(isinstance(name, str) for name in part)):
+                raise Rejected("not a payload: groups, numbers and config have texts as names")
         return cls(**tree)
 
 
@@ -103,27 +109,39 @@ def check(
         If a tensor does not fit or a value is not finite.
     """
     known = {**(family or {}), "model": like}
-    if not all(isinstance(part, dict) for part in (payload.groups, payload.numbers, payload.config)):
-        raise Rejected("a payload consists of groups, numbers and a config, each with names")
     for group, tensors in payload.groups.items():
-        if not isinstance(tensors, dict):
+        if not (isinstance(tensors, dict) and all(isinstance(name, str) for name in tensors)):
             raise Rejected(f"{group} is not a group of named tensors")
         for name, tensor in tensors.items():
             if not isinstance(tensor, Tensor):
                 raise Rejected(f"{group}/{name} is not a tensor")
             fits = known.get(group.partition("/")[0])
             if fits is not None:
-                _check_fits(f"{group}/{name}", tensor, fits.get(name))
-            if not finite(tensor):
-                raise Rejected(f"{group}/{name} holds values that are not finite")
+                check_fits(f"{group}/{name}", tensor, fits.get(name))
+            check_values(f"{group}/{name}", tensor)
     for name, value in payload.numbers.items():
         for number in value if isinstance(value, list) else [value]:
-            if not isinstance(number, int | float) or not abs(number) < float("inf"):
-                raise Rejected(f"the number {name} is {number}")
+            if not isinstance(number, int | float) or not abs(number) <= LARGEST:
+                raise Rejected(f"the number {name} is {_shown(number)}")
 
 
-def _check_fits(where: str, tensor: Tensor, like: Tensor | None) -> None:
+def check_values(where: str, tensor: Tensor) -> None:
+    """Raise `Rejected` if a value is not finite, or if values are so large that their norm is not."""
+    if not sound(tensor):
+        how = "too large: their norm is not finite" if finite(tensor) else "not finite"
+        raise Rejected(f"{where} holds values that are {how}")
+
+
+def check_fits(where: str, tensor: Tensor, like: Tensor | None) -> None:
+    """Raise `Rejected` unless a tensor has the shape and the type of another one."""
     if like is None:
         raise Rejected(f"{where} is not a tensor of this network")
     if tensor.shape != like.shape or tensor.dtype != like.dtype:
         raise Rejected(f"{where} is {tensor.dtype} {tuple(tensor.shape)}, expected {like.dtype} {tuple(like.shape)}")
+
+
+def _shown(number: object) -> str:
+    """A number, or what is in its place; digits of a huge one would fill the log."""
+    if not isinstance(number, int | float):
+        return f"a {type(number).__name__}"
+    return str(number) if isinstance(number, float) or abs(number) <= LARGEST else f"beyond {LARGEST:g}"

@@ -5,13 +5,17 @@ pickled, and unpacking runs no code. Numbers and tensors keep their bits.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-import safetensors
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
+
+MAX_HEADER = 10**8  # bytes of the header of a file, as in safetensors
+MAX_DEPTH = 64  # of a tree
 
 _DTYPES = frozenset(
     (
@@ -42,18 +46,23 @@ def pack(tree: Any) -> bytes:
     return safetensors.torch.save(tensors, metadata={"tree": outline})
 
 
-def unpack(data: bytes) -> Any:
-    """Decode the bytes of `pack`; raise a ValueError for other bytes.
+def unpack(data: bytes, most: int = MAX_HEADER) -> Any:
+    """Decode the bytes of `pack`; raise a ValueError for other bytes and for a header over ``most`` bytes.
 
     Tuples become lists, and objects become `Stored`.
     """
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        outline = json.loads(header["__metadata__"]["tree"])
+        size = int.from_bytes(data[:8], "little")
+        if size > min(most, len(data) - 8):
+            raise ValueError(f"a header of {size} bytes in {len(data)}, the limit is {most}")
+        outline = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["tree"])
         # clone: torch aligns its own allocations, so kernels take the same path everywhere
         tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
+        if any(tensor.dtype not in _DTYPES for tensor in tensors.values()):
+            raise ValueError("a tensor of a type that is never stored")
         return _decode(outline, tensors)
-    except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError) as error:
+        # RuntimeError: torch's own, and RecursionError
         raise ValueError(f"damaged bytes ({type(error).__name__}: {error})") from None
 
 
@@ -76,6 +85,22 @@ def has_objects(tree: Any) -> bool:
     return isinstance(tree, Stored)
 
 
+def tensors_of(tree: Any, where: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors of a tree, each with its place. The tree may hold objects with a ``state_dict``."""
+    if isinstance(tree, torch.Tensor):
+        yield where, tree
+    elif isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from tensors_of(value, f"{where}/{key}" if where else str(key))
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from tensors_of(value, where)
+    elif isinstance(tree, Stored):
+        yield from tensors_of(tree.state, where)
+    elif hasattr(tree, "state_dict"):
+        yield from tensors_of(tree.state_dict(), where)
+
+
 def plain(tree: Any) -> Any:
     """Return an unpacked tree for display, with each `Stored` replaced by its state."""
     if isinstance(tree, dict):
@@ -85,7 +110,9 @@ def plain(tree: Any) -> Any:
     return plain(tree.state) if isinstance(tree, Stored) else tree
 
 
-def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str) -> Any:
+def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str, depth: int = MAX_DEPTH) -> Any:
+    if depth == 0:
+        raise TypeError(f"{where} is nested too deeply: {MAX_DEPTH} levels can be stored")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor):
@@ -97,36 +124,42 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str) -> Any:
         tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
         return {"$tensor": name}
     if isinstance(value, list | tuple):
-        return [_encode(item, tensors, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [_encode(item, tensors, f"{where}[{i}]", depth - 1) for i, item in enumerate(value)]
     if isinstance(value, dict):
-        encoded = [(key, _encode(item, tensors, f"{where}[{key!r}]")) for key, item in value.items()]
+        encoded = [(key, _encode(item, tensors, f"{where}[{key!r}]", depth - 1)) for key, item in value.items()]
         if all(isinstance(key, str) and not key.startswith("$") for key in value):
             return dict(encoded)
         if all(isinstance(key, int | str) for key in value):
             return {"$pairs": encoded}
         raise TypeError(f"{where}: a key must be a string or a whole number")
     if isinstance(value, Stored):
-        return {"$object": _encode(value.state, tensors, where)}
+        return {"$object": _encode(value.state, tensors, where, depth - 1)}
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
-        return {"$object": _encode(value.state_dict(), tensors, where)}
+        return {"$object": _encode(value.state_dict(), tensors, where, depth - 1)}
     raise TypeError(
         f"{where} holds a {type(value).__name__}; state and payloads hold tensors, numbers, strings, "
         "lists, dicts and objects with state_dict()/load_state_dict()"
     )
 
 
-def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def _decode(value: Any, tensors: dict[str, torch.Tensor], depth: int = MAX_DEPTH) -> Any:
+    """Build the tree of an outline. Every tensor is in it at most once, as `pack` writes it."""
+    if depth == 0:
+        raise ValueError("the tree is nested too deeply")
     if isinstance(value, list):
-        return [_decode(item, tensors) for item in value]
+        return [_decode(item, tensors, depth - 1) for item in value]
     if not isinstance(value, dict):
         return value
     if "$tensor" in value:
-        return tensors[value["$tensor"]]
+        return tensors.pop(value["$tensor"])
     if "$pairs" in value:
-        return {key: _decode(item, tensors) for key, item in value["$pairs"]}
+        pairs = {key: _decode(item, tensors, depth - 1) for key, item in value["$pairs"]}
+        if not all(isinstance(key, int | str) for key in pairs):
+            raise ValueError("a key is neither a text nor a whole number")
+        return pairs
     if "$object" in value:
-        return Stored(_decode(value["$object"], tensors))
-    return {key: _decode(item, tensors) for key, item in value.items()}
+        return Stored(_decode(value["$object"], tensors, depth - 1))
+    return {key: _decode(item, tensors, depth - 1) for key, item in value.items()}
 
 
 def _restore(fresh: Any, stored: Any, where: str) -> Any:

@@ -224,8 +224,8 @@ class Adjusted(AgentMethod):
         return Schema({"model": Tensors(shared, optional=self.threshold > 0)}, scores)
 
     def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
-        whole = Range(0, whole=True)
-        return Schema(numbers={"summed": Range(0), "correct": whole, "samples": whole})
+        counts = {"correct": Range(0, "val", whole=True), "samples": Range("val", "val", whole=True)}
+        return Schema(numbers={"summed": Range(0), **counts})
 
 
 def _is_fresh(server: Server, client: int) -> bool:

@@ -12,7 +12,7 @@ from fedtailor.learning import Batch
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.models import Network
-from fedtailor.parties import Client, Range, Replies, Schema, Server, State
+from fedtailor.parties import Client, Range, Replies, Schema, Server, State, check_peers
 from fedtailor.weights import Weights, select
 
 
@@ -87,6 +87,9 @@ class APPLE(Method):
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
         return super().reply_schema(network, shared).extended(numbers={"peers": Range(0, whole=True, several=True)})
+
+    def check_reply(self, server: Server, client: int, reply: Payload, question: str = "") -> None:
+        check_peers(reply, server.clients)
 
     def finish(self, server: Server, replies: Replies) -> None:
         for i, reply in replies.items():

@@ -98,6 +98,7 @@ class Method(BaseModel):
     # Two promises that save work in evaluation. A class that overrides one of the named functions breaks the promise
     # unless it repeats it: `received_from_payload: ClassVar[bool] = True`.
     received_from_payload: ClassVar[bool] = True  # start_client, receive: load the payload's model and nothing else
+    averages_once: ClassVar[bool] = True  # finish: server.average of the models is all that is taken from replies
     pure_prepare: ClassVar[bool] = True  # prepare: the payloads depend only on server.state, which is not changed
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -248,11 +249,29 @@ class Method(BaseModel):
         --------
         >>> super().reply_schema(network, shared).extended(numbers={"loss": Range(0)})
         """
-        return Schema({"model": Tensors(shared)}, {"samples": Range(0, whole=True)})
+        return Schema({"model": Tensors(shared)}, {"samples": Range("train", "train", whole=True)})
 
     def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
         """What the method's function ``name`` sends in answer to an `Ask`. By default what ``upload`` sends."""
         return self.reply_schema(network, shared)
+
+    def check_reply(self, server: Server, client: int, reply: Payload, question: str = "") -> None:
+        """Raise `Rejected` if a reply does not fit what the server knows. By default nothing is checked.
+
+        Called for each reply alone, before ``finish`` sees it and after the schema has been checked. It checks what a
+        schema cannot say, such as the ids of peers; it changes nothing.
+
+        Parameters
+        ----------
+        server
+            The server.
+        client
+            The client that sent the reply.
+        reply
+            The reply.
+        question
+            The name of the `Ask` that the reply answers; empty for the reply of ``upload``.
+        """
 
     def adapt(self, client: Client) -> None:
         """Adapt the received model to a client that was not in the federation. By default fine-tune it.

@@ -7,7 +7,7 @@ from pydantic import Field
 from scipy.cluster.hierarchy import linkage, to_tree
 from scipy.spatial.distance import squareform
 
-from fedtailor.messages.payload import Payload
+from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.methods.ifca import choose_cluster
 from fedtailor.models import Network
@@ -65,6 +65,11 @@ class CFL(Method):
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
         chosen = {"cluster": Range(0, whole=True, optional=True)}
         return super().reply_schema(network, shared).extended(numbers=chosen)
+
+    def check_reply(self, server: Server, client: int, reply: Payload, question: str = "") -> None:
+        clusters: Clusters = server.state["clusters"]
+        if client not in clusters.member and not reply.number("cluster") < len(clusters.models):
+            raise Rejected(f"there is no cluster {reply.number('cluster')}")
 
     def finish(self, server: Server, replies: Replies) -> None:
         clusters: Clusters = server.state["clusters"]

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedtailor.learning.objectives import Loss, losses, mean_loss
+from fedtailor.learning.objectives import Loss, criterion_of, losses, mean_loss
 
 
 def distilled(kind: Loss, own: Tensor, other: Tensor, targets: Tensor, *, hard: float, soft: float) -> Tensor:
@@ -22,10 +22,10 @@ def distilled(kind: Loss, own: Tensor, other: Tensor, targets: Tensor, *, hard: 
 def divergence(kind: Loss, own: Tensor, other: Tensor) -> Tensor:
     """The mean over samples of D_KL(own || other) between the two softmax outputs, at temperature 1.
 
-    In a regression outputs are no distribution. Then it is the loss with the other model's outputs as targets: half
-    the squared distance, which is the divergence of two Gaussians with deviation 1.
+    In a regression outputs are no distribution. Then it is the loss with the other model's outputs as targets.
+    Half the squared distance, for example, is the divergence of two Gaussians with deviation 1.
     """
-    if kind != "cross-entropy":
+    if not criterion_of(kind).for_classes:
         return losses(kind, own, other).mean()
     log_own, log_other = F.log_softmax(own, 1), F.log_softmax(other, 1)
     return (log_own.exp() * (log_own - log_other)).sum(1).mean()

@@ -82,6 +82,8 @@ FedAH.card = Card(
     ),
     deviations=(
         "eta = 1, as in the authors' code; the text says it is the local learning rate",
+        "two measures: `received`, the body with the aggregated head, is what Algorithm 1 returns and what the paper's "
+        "tables are compared with; `held`, after head and body have trained, is what a client would deploy",
         "the weights k_i of the mean sum to one over the clients that answered; in eq. 2 they do over all clients",
     ),
 )

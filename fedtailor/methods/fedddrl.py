@@ -163,12 +163,12 @@ class FedDdrl(AgentMethod):
         return Payload(numbers={"correct": score.correct, "validation": score.samples})
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
-        return super().reply_schema(network, shared).extended(numbers={"epochs": Range(1, whole=True)})
+        return super().reply_schema(network, shared).extended(numbers={"epochs": Range(1, 10_000, whole=True)})
 
     def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
-        whole = Range(0, whole=True)
-        judged = Schema(numbers={"correct": whole, "validation": whole})
-        return judged.extended(numbers={"loss": Range(0), "samples": whole}) if name == "probe" else judged
+        judged = Schema(numbers={"correct": Range(0, "val", whole=True), "validation": Range("val", "val", whole=True)})
+        trained = {"loss": Range(0), "samples": Range("train", "train", whole=True)}
+        return judged.extended(numbers=trained) if name == "probe" else judged
 
     # Settings
 

@@ -121,7 +121,7 @@ class FedDRL(AgentMethod):
         return super().reply_schema(network, shared).extended(numbers={"before": Range(0), "after": Range(0)})
 
     def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
-        return Schema(numbers={"loss": Range(0), "samples": Range(0, whole=True)})
+        return Schema(numbers={"loss": Range(0), "samples": Range("val", "val", whole=True)})
 
 
 def _features(replies: Replies) -> dict[int, list[float]]:

@@ -5,10 +5,10 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 
-from fedtailor.messages.payload import Payload
+from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.models import Network
-from fedtailor.parties import Client, Range, Replies, Schema, Server
+from fedtailor.parties import Client, Range, Replies, Schema, Server, check_peers
 from fedtailor.weights import Weights, delta, learned, mean, norm, select
 
 
@@ -64,6 +64,11 @@ class FedFomo(Method):
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
         raw = {"peers": Range(0, whole=True, several=True), "weights": Range(several=True)}
         return super().reply_schema(network, shared).extended(numbers=raw)
+
+    def check_reply(self, server: Server, client: int, reply: Payload, question: str = "") -> None:
+        check_peers(reply, server.clients)
+        if len(reply.several("weights")) != len(reply.several("peers")):
+            raise Rejected("there is not one weight for each peer")
 
     def finish(self, server: Server, replies: Replies) -> None:
         for i, reply in replies.items():

@@ -22,6 +22,7 @@ class FedNova(Method):
     """
 
     name: ClassVar = "fednova"
+    averages_once: ClassVar = False
 
     mu: float = Field(0.0, ge=0, le=1000, description="strength of a pull to the received model; 0: no pull")
 
@@ -43,9 +44,8 @@ class FedNova(Method):
         return Payload({"model": {**w_i, **d}}, {"samples": client.samples, "tau": tau if self.mu else norm})
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
-        return (
-            super().reply_schema(network, shared).extended({"model": Tensors(shared, change=True)}, {"tau": Range(0)})
-        )
+        more = {"model": Tensors(shared, change=True)}, {"tau": Range(0, 1e9)}
+        return super().reply_schema(network, shared).extended(*more)
 
     def finish(self, server: Server, replies: Replies) -> None:
         n = [reply.number("samples") for reply in replies.values()]

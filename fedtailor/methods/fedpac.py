@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedtailor.learning import Objective
 from fedtailor.learning.objectives import mean_loss
-from fedtailor.messages.payload import Payload
+from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.methods.simplex import smallest
 from fedtailor.models import Network
@@ -105,8 +105,21 @@ class FedPAC(Method):
         )
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
-        groups = {"prototypes": Tensors(frozenset({"means", "counts"})), "statistics": Tensors(frozenset({"H"}))}
+        example = network.inputs.example()
+        with evaluating(network.module), torch.no_grad():
+            classes, width = network(example).shape[1], network.features(example).flatten(1).shape[1]
+        means = torch.empty(classes, width)
+        prototypes = {"means": means, "counts": torch.empty(classes, dtype=torch.int64)}
+        groups = {
+            "prototypes": Tensors(frozenset(prototypes), like=prototypes),
+            "statistics": Tensors(frozenset({"H"}), like={"H": means}),
+        }
         return super().reply_schema(network, shared).extended(groups, {"variance": Range(0)})
+
+    def check_reply(self, server: Server, client: int, reply: Payload, question: str = "") -> None:
+        counts = reply["prototypes"]["counts"]
+        if bool((counts < 0).any()) or bool((counts > server.sizes[client]).any()):
+            raise Rejected("prototypes/counts are not numbers of its samples")
 
     def _aligned(self, client: Client, prototypes: Mapping[str, Tensor]) -> Objective:
         device = client.data("train")[0].device
@@ -114,7 +127,7 @@ class FedPAC(Method):
 
         def objective(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
             features = network.features(inputs)
-            loss = mean_loss(client.training.loss, network.classify(features), targets)
+            loss = mean_loss(client.criterion, network.classify(features), targets)
             classes = _classes(client, targets)
             gaps = (features.flatten(1) - means[classes]) * known[classes][:, None]
             return loss + self.lam * gaps.square().mean()
@@ -152,7 +165,7 @@ def _centroids(replies: Sequence[Weights], before: Weights | None) -> Weights:
 
 
 def _classes(client: Client, targets: Tensor) -> Tensor:
-    if client.training.loss == "cross-entropy":
+    if client.criterion.for_classes:
         return targets
     # Deviation: the paper has classes only; the samples of a regression are one class.
     return torch.zeros(len(targets), dtype=torch.int64, device=targets.device)

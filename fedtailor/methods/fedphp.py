@@ -60,7 +60,7 @@ class FedPHP(Method):
             features, outputs = _features_and_outputs(network, inputs)
             with torch.no_grad():
                 taught, _ = _features_and_outputs(inherited, inputs)
-            loss = mean_loss(client.training.loss, outputs, targets)
+            loss = mean_loss(client.criterion, outputs, targets)
             return (1 - self.lam) * loss + self.lam * discrepancy(features.flatten(1), taught.flatten(1))
 
         return objective

@@ -159,7 +159,7 @@ class HAPFL(AgentMethod):
 
     def fit(self, client: Client) -> None:
         """Line 16."""
-        lite, local, kind = client.network, client.model, client.training.loss
+        lite, local, kind = client.network, client.model, client.criterion
 
         def objective(_both: Network, inputs: Tensor, targets: Tensor) -> Tensor:
             x, y = local(inputs), lite(inputs)

@@ -44,7 +44,7 @@ class Timeline(State):
     latest: Allocation | None = None
 
 
-ASSESSED = Schema(numbers={"samples": Range(0, whole=True)})
+ASSESSED = Schema(numbers={"samples": Range("train", "train", whole=True)})
 NUMBERS = {"entropy": Range(0), "lite accuracy": Range(0, 1), "local accuracy": Range(0, 1)}
 
 

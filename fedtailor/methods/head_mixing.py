@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedtailor.agents import DDPGSettings, Simplex
 from fedtailor.agents.embedding import MHAE, PCAEmbedding, matrices
-from fedtailor.messages.payload import Payload
+from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.methods.base import AgentMethod
 from fedtailor.models import Network
 from fedtailor.parties import (
@@ -39,7 +39,7 @@ OWN, FRESH = "own", "fresh"  # slots of the client's own model, before and after
 PACE = 0.1  # step size of the running target accuracy
 REWARDS = 5.0  # factor of the critic's rewards, which are of the order 1/5
 SMALLEST = 1e-3  # smallest similarity, so that its logarithm exists
-COUNTS = {"samples": Range(0, whole=True), "validation": Range(0, whole=True)}
+COUNTS = {"samples": Range("train", "train", whole=True), "validation": Range("val", "val", whole=True)}
 FACTS = {**COUNTS, "accuracy": Range(0, 1)}
 
 Shares = Mapping[Key, float]  # share of every model in a mix; they need not sum to one
@@ -333,6 +333,10 @@ class HeadMixing(AgentMethod):
         """Nothing from ``begin``; from ``send`` also the round in which the model was trained."""
         sent = Schema({"model": Tensors(shared)}, {**FACTS, "trained": Range(0, whole=True)})
         return Schema() if name == "begin" else sent
+
+    def check_reply(self, server: Server, client: int, reply: Payload, question: str = "") -> None:
+        if "trained" in reply.numbers and reply.number("trained") > server.round:
+            raise Rejected(f"trained is {reply.number('trained')}, a round to come")
 
 
 def similarity(embeddings: Tensor) -> Tensor:

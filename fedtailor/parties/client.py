@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fedtailor.learning import (
+    Criterion,
     FeatureCache,
     Score,
     Trace,
@@ -167,11 +169,16 @@ class Client:
             options = replace(options, lr=self.lr)
         x, y = self.data("train") if options.rows is None else self._rows(options.rows)
         network = options.network or self.network
-        trace = train(network, x, y, self.training, self.stream("batches"), options, self._cache)
+        trace = train(network, x, y, self.training, self.stream("batches"), options, self._cache, self.criterion)
         seen = self.trace.samples + trace.samples
         loss = self.trace.loss * self.trace.samples + trace.loss * trace.samples
         self.trace = Trace(self.trace.steps + trace.steps, seen, loss / seen if seen else 0.0)
         return trace
+
+    @cached_property
+    def criterion(self) -> Criterion:
+        """The run's loss, for `fedtailor.learning.objectives.mean_loss`; weights are those of this client's classes."""
+        return Criterion.of(self.training, self.data("train")[1])
 
     @property
     def lr(self) -> float:
@@ -239,4 +246,4 @@ class Client:
         x, y = self.data(split)
         network = network or self.network
         with computing(network, self.training.precision):
-            return evaluate(network, x, y, self.training.loss)
+            return evaluate(network, x, y, self.criterion)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from fedtailor.messages.payload import Payload
+from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.parties.clock import Duration
 
 
@@ -41,3 +41,10 @@ class Replies(Mapping[int, Payload]):
 
     def __len__(self) -> int:
         return len(self._answers)
+
+
+def check_peers(reply: Payload, clients: int) -> None:
+    """Raise `Rejected` unless the numbers ``peers`` of a reply are different ids of clients."""
+    peers = reply.several("peers")
+    if len(peers) > clients or not {*peers} <= {*range(clients)} or len({*peers}) < len(peers):
+        raise Rejected("peers are not ids of clients")

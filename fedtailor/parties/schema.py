@@ -3,8 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Literal
 
-from fedtailor.messages.payload import Number, Payload, Rejected
+from torch import Tensor
+
+from fedtailor.messages.payload import Number, Payload, Rejected, check_fits
+
+Split = Literal["train", "val"]
 
 
 @dataclass(frozen=True)
@@ -14,6 +19,7 @@ class Tensors:
     names: frozenset[str]
     optional: bool = False  # whether the group may be missing
     may_lack: frozenset[str] = frozenset()  # names that may be missing, such as running statistics
+    like: Mapping[str, Tensor] | None = None  # tensors of the same shapes and types; None: those of the named network
     change: bool = False  # whether it is a change of a model, such as a gradient, and not a model
 
 
@@ -21,8 +27,8 @@ class Tensors:
 class Range:
     """A number in a reply, or a list of numbers."""
 
-    least: float = -inf
-    most: float = inf
+    least: float | Split = -inf  # "train" and "val" are the client's numbers of samples
+    most: float | Split = inf
     whole: bool = False  # whether it is an integer
     several: bool = False  # whether it is a list
     optional: bool = False  # whether it may be missing
@@ -43,7 +49,7 @@ class Schema:
 
     Examples
     --------
-    >>> schema = Schema({"model": Tensors(shared)}, {"samples": Range(0, whole=True)})
+    >>> schema = Schema({"model": Tensors(shared)}, {"samples": Range("train", "train", whole=True)})
     >>> schema.extended(numbers={"loss": Range(0)}).check(reply)
     """
 
@@ -57,30 +63,45 @@ class Schema:
         """This schema with more groups and numbers."""
         return replace(self, groups={**self.groups, **(groups or {})}, numbers={**self.numbers, **(numbers or {})})
 
-    def check(self, reply: Payload) -> None:
-        """Raise `Rejected`, with the reason, if the reply does not fit."""
+    def check(self, reply: Payload, sizes: Mapping[str, int] | None = None) -> None:
+        """Raise `Rejected`, with the reason, if the reply does not fit.
+
+        Parameters
+        ----------
+        reply
+            The reply, whose values have passed `fedtailor.messages.payload.check`.
+        sizes
+            The client's numbers of ``train`` and ``val`` samples; without them, bounds by these numbers do not count.
+        """
+        if reply.config and not self.open:
+            raise Rejected("a reply has no config")
         for name, tensors in self.groups.items():
             if name not in reply.groups:
                 if not tensors.optional:
                     raise Rejected(f"the group {name} is missing")
             elif wrong := sorted((reply.groups[name].keys() ^ tensors.names) - tensors.may_lack):
                 raise Rejected(f"the group {name} lacks {wrong[0]}, or should not have it")
+            elif tensors.like is not None:
+                for key, tensor in reply.groups[name].items():
+                    check_fits(f"{name}/{key}", tensor, tensors.like.get(key))
         for name, numbers in self.numbers.items():
             if name not in reply.numbers:
                 if not numbers.optional:
                     raise Rejected(f"the number {name} is missing")
             else:
-                _check_number(name, reply.numbers[name], numbers)
+                _check_number(name, reply.numbers[name], numbers, sizes or {})
         known = {*self.groups, *self.numbers}
         if not self.open and (more := sorted({*reply.groups, *reply.numbers} - known)):
             raise Rejected(f"{more[0]} is not in the method's reply schema")
 
 
-def _check_number(name: str, value: Number | list[Number], allowed: Range) -> None:
+def _check_number(name: str, value: Number | list[Number], allowed: Range, sizes: Mapping[str, int]) -> None:
     if isinstance(value, list) != allowed.several:
         raise Rejected(f"{name} is {'a list' if isinstance(value, list) else 'one number'}")
+    least = sizes.get(allowed.least, -inf) if isinstance(allowed.least, str) else allowed.least
+    most = sizes.get(allowed.most, inf) if isinstance(allowed.most, str) else allowed.most
     for number in value if isinstance(value, list) else [value]:
-        if not allowed.least <= number <= allowed.most:
-            raise Rejected(f"{name} is {number}, allowed is {allowed.least} to {allowed.most}")
+        if not least <= number <= most:
+            raise Rejected(f"{name} is {number}, allowed is {least} to {most}")
         if allowed.whole and number != int(number):
             raise Rejected(f"{name} is {number}, which is not a whole number")

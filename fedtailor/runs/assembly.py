@@ -30,7 +30,9 @@ from fedtailor.methods import (
     start,
 )
 from fedtailor.models import Network, build, count_flops
-from fedtailor.runs.cohort import largest_cohort
+from fedtailor.runs.accounting import check_privacy
+from fedtailor.runs.cohort import expected_cohort, largest_cohort
+from fedtailor.runs.fitting import check_loss, measuring_of
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment
 from fedtailor.weights import nbytes, select
@@ -74,6 +76,8 @@ class Assembly:
             family=self.family,
             names=self.job.federation.names,
             aggregation=self.experiment.aggregation,
+            privacy=self.experiment.privacy,
+            expected_cohort=expected_cohort(self.experiment, self.clients),
         )
         start(self.method, server, keeps_best)
         return server
@@ -111,6 +115,8 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         network = build(model, inputs_of(federation.samples), settings.seed)
         if settings.training.precision == "bf16" and (reason := fails_in_bf16(network)):
             raise UserError(f"training.precision = 'bf16': model {model.name!r} fails in bf16 ({reason}): use 'fp32'")
+        check_privacy(settings, network)
+    check_loss(settings, federation)
     job = Job(
         settings.method,
         settings.model,
@@ -119,6 +125,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         federation,
         device,
         counts_work=settings.devices is not None,
+        measures=measuring_of(settings, federation).further,
         attack=settings.attack,
     )
     _clock(settings, job)

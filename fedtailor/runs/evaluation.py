@@ -11,6 +11,7 @@ from fedtailor.methods import Moment, Payload, Server
 from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import largest_models
+from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.ledger import Ledger, Round
 from fedtailor.runs.measures import Measures, measures
 from fedtailor.runs.phases import Phases
@@ -39,6 +40,7 @@ class Evaluator:
         self.ledger, self.callbacks = ledger, callbacks
         self.settings, self.method = made.experiment.evaluation, made.method
         self.held: dict[int, Score] = ledger.store.latest_scores("held", made.moment.episode)
+        self._measures = partial(measures, measuring=measuring_of(made.experiment, made.job.federation))
         sizes = made.job.federation.test.sizes
         self.scorer = Scorer(tasks, sizes, made.moment, made.family, self.settings.together)
 
@@ -75,10 +77,10 @@ class Evaluator:
         round = work.moment.round
         if not self.due(round):
             return {}
-        found = {model: measures(scores, round) for model, scores in work.scores.items() if model != "held"}
+        found = {model: self._measures(scores, round) for model, scores in work.scores.items() if model != "held"}
         if "held" in self.settings.models:
             never = {c: s for c, s in work.scores.get("received", {}).items() if c not in self.held}
-            found["held"] = measures({**self.held, **never}, round, untrained=self.made.clients - len(self.held))
+            found["held"] = self._measures({**self.held, **never}, round, self.made.clients - len(self.held))
         return found
 
     def final_pass(self, stop: Callable[[], bool]) -> bool:
@@ -113,7 +115,7 @@ class Evaluator:
             self.callbacks.final_done(len(done), len(clients))
             scores = {client: done[client] for client in portion if client in done}
             self.ledger.commit_final(moment, scores, failures, models)
-        self.ledger.commit_final_metrics(moment, measures(done, last))
+        self.ledger.commit_final_metrics(moment, self._measures(done, last))
         return True
 
     def deployed(self, client: int) -> Payload:

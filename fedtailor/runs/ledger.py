@@ -18,6 +18,9 @@ from fedtailor.runs.measures import Measures
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Spool
 
+UNDONE = "the round was undone"
+NOT_FINITE = "not finite after training"  # in the reason of a client whose training diverged
+
 
 @dataclass
 class Round:
@@ -39,6 +42,19 @@ class Round:
         self.failed[client] = reason
         if client not in self.trained:
             self.states.pop(client, None)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the model of every client that trained was not finite: that of the server may be useless."""
+        return not self.trained and any(NOT_FINITE in reason for reason in self.failed.values())
+
+    def undo(self, reason: str) -> None:
+        """Forget what the round achieved: it stays in the records with its costs, and with a reason for each client."""
+        for client in self.trained:
+            self.failed[client] = f"{UNDONE}: {reason}"
+        self.states, self.trained = Spool(), set()
+        self.decisions, self.late_rewards = [], []
+        self.scores.pop("held", None)
 
     def sent(self, client: int, nbytes: int) -> None:
         """Count the bytes that a client receives."""
@@ -95,6 +111,31 @@ class Ledger:
         rows = self.store.read("clock", "WHERE episode = ? ORDER BY round DESC LIMIT 1", [self.moment.episode])
         return float(rows[0]["begin"] + rows[0]["seconds"]) if rows else 0.0
 
+    def go_back(self, server: Server) -> None:
+        """Give the server its last state from which a client has trained; without one it keeps its own."""
+        stored = {key: self.store.state("good", key) for key in self.store.state_keys("good")}
+        if stored and not self._afresh:
+            server.restore({key: unpack(data)["value"] for key, data in stored.items() if data is not None})
+
+    def fruitless(self, rounds: int) -> list[str]:
+        """The reasons, if nobody trained a usable model in the last ``rounds``; empty otherwise.
+
+        Also empty if that concerns one of several clients, which alone must not end a run.
+        """
+        last = self.store.read("rounds", "ORDER BY episode DESC, round DESC LIMIT ?", [rounds])
+        reasons: list[str] = []
+        concerned: set[int] = set()
+        for row in reversed(last):
+            here = [row["episode"], row["round"]]
+            events = self.store.read("events", "WHERE kind = 'failed' AND episode = ? AND round = ?", here)
+            useless = {e["client"]: e["detail"] for e in events if NOT_FINITE in e["detail"] or UNDONE in e["detail"]}
+            if not useless or {event["client"] for event in events} < set(json.loads(row["cohort"])):
+                return []
+            concerned |= useless.keys()
+            reasons += useless.values()
+        alone = len(concerned) == 1 < self.store.meta("clients")
+        return reasons if len(last) == rounds and not alone else []
+
     def commit(
         self,
         server: Server,
@@ -110,7 +151,9 @@ class Ledger:
         up = sum(task["bytes_up"] for task in work.tasks.values())
         with self.store.transaction():
             if self._afresh:
-                self.store.forget("client", "memory")
+                self.store.forget("client", "memory", "good")
+            if work.trained:  # so the state before this round was good
+                self.store.copy_states("server", to="good")
             self._store_states(server, work)
             for model, scores in work.scores.items():
                 self._store_scores(work.moment, model, scores)
@@ -130,6 +173,11 @@ class Ledger:
         count, total = work.moment.episode * self.rounds + work.moment.round, self.episodes * self.rounds
         rewards = _mean_rewards(work.decisions)
         return RoundReport(count, total, tuple(cohort), dict(work.failed), down, up, seconds, metrics, rewards, clock)
+
+    def charge(self) -> None:
+        """Count a round that begins: repeated after a crash, its noise differs, so that it costs privacy twice."""
+        with self.store.transaction():
+            self.store.set_meta("private_rounds", (self.store.meta("private_rounds") or 0) + 1)
 
     def final_scores(self) -> tuple[dict[int, Score], set[int]]:
         """The results that the final pass has stored so far: scores, and the clients that failed."""

@@ -5,17 +5,20 @@ order of client ids. No decision depends on measured time.
 """
 
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from fedtailor.devices import RoundTimes
 from fedtailor.engines import Engine, Job
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, one_line
 from fedtailor.methods import Decider, Payload, Policy
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.cohort import choose_cohort
 from fedtailor.runs.evaluation import Evaluator
+from fedtailor.runs.flaws import flaw_of
 from fedtailor.runs.ledger import Ledger, Round
 from fedtailor.runs.phases import Phases, Recorder
 from fedtailor.runs.settings import Experiment
@@ -23,13 +26,19 @@ from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Tasks
 from fedtailor.weights import Weights
 
+FRUITLESS = 3  # rounds in a row without a usable model after which a run ends
 
-class ClientsFailed(UserError):
-    """Every client of a round failed with an error in the method's code."""
+
+class MethodFailed(UserError):
+    """A method's code failed. The run is at its last complete round."""
 
     def __init__(self, sentence: str, details: str):
         super().__init__(sentence)
         self.details = details
+
+
+class ClientsFailed(MethodFailed):
+    """Every client of a round failed with an error in the method's code."""
 
 
 class RoundLoop:
@@ -49,6 +58,7 @@ class RoundLoop:
         self.experiment, self.method, self.callbacks = experiment, job.method, callbacks
         self.ledger = Ledger(store, job.seed, experiment.rounds, episodes)
         self.made = assemble(experiment, job, self.ledger.moment)
+        self._policy = policy
         self.server = self.ledger.server(self.made, policy)
         self.tasks = Tasks(engine, store, callbacks, self.ledger.stateful)
         self.phases = Phases(self.made, self.server, self.tasks, Recorder(deciders or {}, callbacks))
@@ -73,13 +83,15 @@ class RoundLoop:
 
     def _one_round(self) -> None:
         begin, watch = time.perf_counter(), self.tasks.watch
+        if self.experiment.privacy.generator == "system":
+            self.ledger.charge()
         watch.reset()
         server, method, drive = self.server, self.method, self.phases.drive
         work = Round(server.moment)
         available = self._begin_on_the_clock(work)
         cohort = choose_cohort(self.experiment, self.made.clients, server.moment, available)
 
-        with watch.phase("server"):
+        with watch.phase("server"), self._undoing("prepare"):
             server.decisions.begin_round(server)
             payloads: dict[int, Payload] = dict(sorted(drive(method.prepare(server, cohort), server, work).items()))
         with watch.phase("evaluate"):
@@ -88,13 +100,17 @@ class RoundLoop:
             replies = self.phases.fit(payloads, work, plan.measure, plan.alone)
         with watch.phase("evaluate"):
             self.evaluator.score_received(plan, work)
-        if replies:
-            with watch.phase("server"):
+        if replies or self.experiment.privacy.hides_clients:  # without replies there is still noise
+            with watch.phase("server"), self._undoing("finish"):
                 drive(method.finish(server, replies), server, work)
                 server.decisions.end_round(server)
+                if flaw := flaw_of(server):
+                    self._undo(work, flaw)
         elif work.details:
             reason = next(iter(work.failed.values()))
             raise ClientsFailed(f"every client failed in round {server.round}: {reason}", work.details)
+        elif work.diverged:
+            self.ledger.go_back(server)
 
         with watch.phase("evaluate"):
             self.evaluator.score_server(work)
@@ -103,6 +119,35 @@ class RoundLoop:
             phases = partial(watch.seconds, getattr(self.tasks.engine, "workers", 1))
             report = self.ledger.commit(server, cohort, work, metrics, begin, phases)
         self.callbacks.round_done(report)
+        if cohort and not work.trained:
+            self._check_fruit()
+
+    @contextmanager
+    def _undoing(self, moment: str) -> Iterator[None]:
+        """An error of the method, which may come from any reply, ends the run; the round was not stored."""
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:
+            what = f"{type(self.method).__name__}.{moment} failed in round {self.server.round}"
+            sentence = f"{what}, which was undone ({one_line(f'{type(error).__name__}: {error}')})"
+            raise MethodFailed(sentence, traceback.format_exc()) from error
+
+    def _undo(self, work: Round, flaw: str) -> None:
+        """Return server and clients to their states before the round; the round stays in the records as failed."""
+        round = self.server.round
+        vars(self.server).update(vars(self.ledger.server(self.made, self._policy)))
+        self.server.at(round=round)
+        work.undo(flaw)
+
+    def _check_fruit(self) -> None:
+        """End the run if no model can be trained any more: it would only repeat the last rounds."""
+        if reasons := self.ledger.fruitless(FRUITLESS):
+            raise UserError(
+                f"no client has trained a usable model in {FRUITLESS} rounds (last reason: {reasons[-1]}): "
+                "a lower training.lr helps against divergence, robust aggregation against malicious clients"
+            )
 
     def _begin_on_the_clock(self, work: Round) -> list[int] | None:
         """Find the time on the clock at which the previous round has ended and a client is available.

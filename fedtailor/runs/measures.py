@@ -1,13 +1,16 @@
 """Computes the measures of a model from the scores of its clients."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fedtailor.learning import Score
+from fedtailor.learning.measures import Measure, Measuring, measure
+
+USUAL_MEASURING = Measuring()
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,14 @@ class Measures:
     untrained: int = 0  # clients that never trained; the model that they would receive counts as held
     more: Mapping[str, MeasureSummary] = field(default_factory=dict)  # further measures by name
 
+    def of(self, measure: str) -> MeasureSummary:
+        """A measure by its name; all values are None if it was not measured."""
+        if measure == "accuracy":
+            known = 0 if self.accuracy is None else self.clients
+            spread = (self.accuracy, self.pooled, self.deviation, self.worst, self.worst_tenth)
+            return MeasureSummary(*spread, clients=known, undefined=self.clients - known)
+        return self.more.get(measure, MeasureSummary(None, None, None, None, None, 0, self.clients))
+
     def as_dict(self) -> dict[str, Any]:
         """The measures as one JSON document; the further ones are under ``measures``."""
         values = asdict(self)
@@ -47,26 +58,53 @@ class Measures:
         return {**values, "measures": more} if more else values
 
 
-def measures(scores: Mapping[int, Score], round: int = 0, untrained: int = 0) -> Measures:
+def measures(
+    scores: Mapping[int, Score], round: int = 0, untrained: int = 0, measuring: Measuring = USUAL_MEASURING
+) -> Measures:
     """Compute the measures of a model from every client's score; clients without test samples do not count."""
     tested = [score for _, score in sorted(scores.items()) if score.samples > 0]
+    more = {name: _summary(measure(name), tested) for name in measuring.further}
     if not tested:
-        return Measures(round, None, None, None, None, None, None, None, 0, 0, untrained)
+        return Measures(round, None, None, None, None, None, None, None, 0, 0, untrained, more)
     correct = np.array([score.correct for score in tested], dtype=np.float64)
     loss = np.array([score.loss for score in tested], dtype=np.float64)
     samples = np.array([score.samples for score in tested], dtype=np.float64)
-    accuracy = correct / samples
-    tenth = np.sort(accuracy)[: math.ceil(len(accuracy) / 10)]
-    return Measures(
+    found = Measures(
         round=round,
-        accuracy=float(accuracy.mean()),
+        **_spread(correct / samples, worst_is_lowest=True),
         pooled=float(correct.sum() / samples.sum()),
-        deviation=float(accuracy.std()),
-        worst=float(accuracy.min()),
-        worst_tenth=float(tenth.mean()),
         loss=float((loss / samples).mean()),
         pooled_loss=float(loss.sum() / samples.sum()),
         clients=len(tested),
         samples=int(samples.sum()),
         untrained=untrained,
+        more=more,
     )
+    if measuring.classes:
+        return found
+    return replace(found, accuracy=None, pooled=None, deviation=None, worst=None, worst_tenth=None)
+
+
+def _summary(one: Measure, tested: Sequence[Score]) -> MeasureSummary:
+    """One measure over the clients for which it is defined."""
+    known = [value for score in tested if (value := score.values.get(one.name)) is not None]
+    pooled = one.pooled([score.sums[one.statistic] for score in tested if one.statistic in score.sums])
+    if not known:
+        return MeasureSummary(None, pooled, None, None, None, 0, len(tested))
+    values = _spread(np.array(known, dtype=np.float64), worst_is_lowest=one.better == "higher")
+    mean = values.pop("accuracy")
+    return MeasureSummary(mean, pooled, **values, clients=len(known), undefined=len(tested) - len(known))
+
+
+def _spread(values: np.ndarray, worst_is_lowest: bool) -> dict[str, float]:
+    """Mean and deviation over clients, the worst client and the worst tenth of the clients."""
+    if np.isnan(values).any():  # a model that has diverged
+        return dict.fromkeys(("accuracy", "deviation", "worst", "worst_tenth"), math.nan)
+    ordered = np.sort(values) if worst_is_lowest else np.sort(values)[::-1]
+    tenth = ordered[: math.ceil(len(values) / 10)]
+    return {
+        "accuracy": float(values.mean()),
+        "deviation": float(values.std()),
+        "worst": float(ordered[0]),
+        "worst_tenth": float(tenth.mean()),
+    }

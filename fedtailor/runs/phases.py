@@ -5,10 +5,10 @@ from typing import Any
 
 from fedtailor.devices import Phase
 from fedtailor.engines import Result, Task
-from fedtailor.messages.payload import Rejected, check
 from fedtailor.messages.trees import pack
 from fedtailor.methods import Ask, Decide, Decided, Decider, Duration, Payload, Replies, Reward, Server
 from fedtailor.runs.assembly import Assembly
+from fedtailor.runs.border import Border
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.cohort import DROPPED, unanswered
 from fedtailor.runs.defence import Defence
@@ -23,9 +23,7 @@ class Phases:
         self.experiment, self.method, self.server, self.tasks = made.experiment, made.method, server, tasks
         self.recorder = recorder
         self.clock = made.clock
-        self._family_weights = {name: network.weights() for name, network in made.family.items()}
-        self._complete = _complete_groups(made)
-        self._network, self._shared = made.network, made.shared
+        self.border = Border(made)
         statistics = made.network.statistics.union(*(network.statistics for network in made.family.values()))
         self._defence = Defence(made.experiment.aggregation, {"model", *made.family}, statistics)
 
@@ -80,7 +78,7 @@ class Phases:
         for result in self.tasks.execute(tasks):
             for model, score in result.scores.items():
                 work.scores.setdefault(model, {})[result.client] = score
-            if result.index < fits and (reply := self._accept(result, work, phase, trained=True)) is not None:
+            if result.index < fits and (reply := self._accept(result, work, phase, self.server)) is not None:
                 answers[result.client] = reply
         answers = self._defend(answers, payloads, work)
         for client in work.failed:
@@ -105,7 +103,7 @@ class Phases:
         answers: dict[int, Payload] = {}
         with self.tasks.watch.phase("train"):
             for result in self.tasks.execute(tasks):
-                if (reply := self._accept(result, work, phase)) is not None:
+                if (reply := self._accept(result, work, phase, server, ask.name)) is not None:
                     answers[result.client] = reply
         answers = self._defend(answers, ask.payloads, work, ask.name)
         failed |= {client: work.failed[client] for client in ask.payloads if client in work.failed}
@@ -117,46 +115,28 @@ class Phases:
         """The replies after the defence; a client whose reply is rejected is left out of the round."""
         if not self.experiment.aggregation.filters:
             return dict(replies)
-        schema = (
-            self.method.ask_schema(question, self._network, self._shared)
-            if question
-            else self.method.reply_schema(self._network, self._shared)
-        )
-        kept, reasons = self._defence.filter(dict(sorted(replies.items())), sent, schema)
+        kept, reasons = self._defence.filter(dict(sorted(replies.items())), sent, self.border.schema(question))
         for client, reason in reasons.items():
             work.fail(client, reason)
         return {client: kept[client] for client in replies if client in kept}
 
-    def _accept(self, result: Result, work: Round, phase: Phase, trained: bool = False) -> Payload | None:
+    def _accept(self, result: Result, work: Round, phase: Phase, server: Server, question: str = "") -> Payload | None:
         """The reply of a successful task; None if it failed, and the client's state is then that before the round."""
         client = result.client
-        reason, reply = result.failure, None
-        if reason is None:
-            assert result.reply is not None
-            try:
-                with self.tasks.watch.phase("codec"):
-                    reply = Payload.unpack(result.reply)
-                    check(reply, self.server.initial, self._family_weights)
-                if trained:
-                    self._check_complete(reply)
-            except Rejected as refusal:
-                reason = str(refusal)
-        measured = Duration(result.seconds, result.transfer) if self.tasks.engine.remote else None
+        with self.tasks.watch.phase("codec"):
+            read = self.border.admit(result, server, question)
+        reply, remote = read.value, self.tasks.engine.remote
+        measured = Duration(result.seconds, result.transfer) if remote else None
         late = phase.answered(client, result.work, 0 if reply is None else reply.nbytes, measured)
-        reason = reason or late
+        reason = read.reason or late
         if reason is not None or reply is None:
             work.fail(client, reason or "no answer")
-            work.details = work.details or result.details
+            # what a node sends is no reason to look for an error in the method
+            work.details = work.details or ("" if remote else read.details)
             return None
         work.states[client] = result.state
         work.answered(client, reply.nbytes, result)
         return reply
-
-    def _check_complete(self, reply: Payload) -> None:
-        """Reject a reply with a model in which an exchanged tensor is missing."""
-        for group, names in self._complete.items():
-            if group in reply.groups and not names <= reply[group].keys():
-                raise Rejected(f"the {group} lacks {min(names - reply[group].keys())}")
 
 
 class Recorder:
@@ -191,13 +171,3 @@ class Recorder:
         else:
             work.late_rewards.append((value, server.moment.episode, decided.round, decided.name, decided.about))
         self.callbacks.rewarded(decided.name, value)
-
-
-def _complete_groups(made: Assembly) -> dict[str, frozenset[str]]:
-    """The names of the tensors that each model in a reply must have."""
-    averaged = made.job.model.running_statistics == "averaged"
-    family = {
-        name: frozenset(network.names) - (frozenset() if averaged else network.statistics)
-        for name, network in made.family.items()
-    }
-    return {"model": made.shared, **family}

@@ -8,7 +8,9 @@ from typing import Any
 from fedtailor.data import Federation, build
 from fedtailor.devices import cause
 from fedtailor.errors import UserError
+from fedtailor.learning.measures import Measure, measure
 from fedtailor.messages.trees import plain, unpack
+from fedtailor.runs.accounting import Promise, promise
 from fedtailor.runs.assembly import check_data
 from fedtailor.runs.cohort import BROKEN, DROPPED
 from fedtailor.runs.measures import Measures, MeasureSummary
@@ -78,6 +80,11 @@ class Run:
         """The clients' own names by id; empty if they have none."""
         return tuple(row["name"] for row in self.clients())
 
+    @property
+    def headline(self) -> Measure:
+        """The measure of tables and curves."""
+        return measure((self._store.meta("measuring") or {}).get("headline", "accuracy"))
+
     def clients(self) -> list[dict[str, Any]]:
         """The clients that have names of their own: name, and samples for training, validation and test."""
         return self._store.read("clients", "ORDER BY client")
@@ -115,6 +122,11 @@ class Run:
     def warnings(self) -> tuple[str, ...]:
         """What the run warned about: settings that make the method inert or break one of its assumptions."""
         return tuple(row["text"] for row in self._store.read("warnings", "ORDER BY id"))
+
+    @property
+    def privacy(self) -> Promise | None:
+        """The differential privacy of the rounds so far, each as often as it was begun; None without privacy."""
+        return promise(self.experiment, max(self.rounds_done, self._store.meta("private_rounds") or 0))
 
     def federation(self) -> Federation:
         """The clients' data, built again from the settings; a `UserError` if they are not those of the run."""
@@ -240,6 +252,7 @@ class Run:
             failed_tasks=len(self.events()),
             clock=self._clock_summary() if self._has_clock else None,
             warnings=self.warnings,
+            privacy=self.privacy,
         )
 
     def _clock_summary(self) -> ClockSummary:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedtailor.data import DataSettings, Federation, build, resolve
+from fedtailor.data.federation import prepared
 from fedtailor.data.partitions import Given
 from fedtailor.engines import Engine, open_engine
 from fedtailor.runs.settings import Experiment
@@ -27,10 +28,19 @@ class Resources:
     def _clean(self, settings: Experiment) -> Federation:
         """The data; loaded again only if the settings ask for other data."""
         if self.given is not None:
-            return self.given
+            return self._given(settings.data)
         key = (settings.data, settings.partition_seed, settings.carves_validation)
         if self._federation is None or self._federation[0] != key:
             self._federation = (key, build(*key[:2], needs_validation=key[2]))
+        return self._federation[1]
+
+    def _given(self, settings: DataSettings) -> Federation:
+        """The caller's federation, pre-processed as the settings say; the nodes of a real one did it themselves."""
+        assert self.given is not None
+        if settings.source == "nodes" or self.given.samples.preprocessing is not None:
+            return self.given
+        if self._federation is None or self._federation[0] != settings.preprocess:
+            self._federation = (settings.preprocess, prepared(self.given, settings.preprocess))
         return self._federation[1]
 
     def resolved(self, settings: Experiment) -> Experiment:
@@ -39,7 +49,9 @@ class Resources:
             return settings
         federation = self.federation(settings)
         if self.given is not None:
-            data = DataSettings(source="python", clients=federation.clients, partition=Given())
+            data = DataSettings(
+                source="python", clients=federation.clients, partition=Given(), preprocess=settings.data.preprocess
+            )
         else:
             data = resolve(settings.data, federation.samples)
         return settings.model_copy(update={"data": data})

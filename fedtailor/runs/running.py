@@ -6,9 +6,11 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedtailor import imports
 from fedtailor.data import Federation
 from fedtailor.engines import Job
 from fedtailor.errors import UserError
@@ -20,6 +22,7 @@ from fedtailor.runs.deployed import outline
 from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import Interrupted, run_episodes
+from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.folders import check_place, fresh_name, remove
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.reading import Run
@@ -134,6 +137,7 @@ def pretrain(
         return _begin(place, rehearsal, resources, one_callback(callbacks), deciders, notes, overwrite)
 
 
+@imports.foreign()
 def resume(
     folder: str | Path,
     *,
@@ -215,6 +219,7 @@ def _begin(
 ) -> Run:
     check_place(place, overwrite)
     settings.method.check()
+    imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
@@ -245,12 +250,15 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
         draft.chmod(0o755)
         (draft / "experiment.toml").write_text(toml.dumps(settings.as_dict()), encoding="utf-8")
         (draft / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
+        if (prepared := job.federation.samples.preprocessing) is not None:
+            (draft / "preprocessing.json").write_text(json.dumps(prepared.as_dict()) + "\n", encoding="utf-8")
         meta = {
             "experiment": settings.as_dict(),
             "environment": environment(),
             "federation": job.federation.digest(),
             "clients": job.federation.clients,
             "samples": outline(job.federation),
+            "measuring": asdict(measuring_of(settings, job.federation)),
             "devices": devices_digest(settings, job),
             **notes,
         }

@@ -2,9 +2,21 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from fedtailor.errors import unknown
+from fedtailor.learning.measures import MEASURES
 
 Measured = Literal["received", "held", "global"]
+
+
+def _known_measure(name: str) -> str:
+    if ":" not in name and name not in MEASURES:
+        raise unknown("measure", name, [*MEASURES, "module:function"])
+    return name
+
+
+MeasureName = Annotated[str, AfterValidator(_known_measure)]
 
 
 class Participation(BaseModel):
@@ -44,6 +56,14 @@ class Evaluation(BaseModel):
     )
     models: tuple[Measured, ...] = Field(
         ("received", "held", "global"), description="models that are tested during the run"
+    )
+    measures: tuple[MeasureName, ...] = Field(
+        (),
+        description="measures beside accuracy and loss, or module:function; by default none for classes, and rmse, mae "
+        "and r2 for numbers",
+    )
+    headline: MeasureName | None = Field(
+        None, description="the measure of tables and curves; by default accuracy for classes, rmse for numbers"
     )
     final: bool = Field(True, description="at the end every client receives and trains once more")
     keep_models: float = Field(

@@ -174,6 +174,12 @@ class Store:
                     "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)", (scope, str(key), name, label, data)
                 )
 
+    def copy_states(self, scope: str, to: str) -> None:
+        """Replace the states ``to`` by those of another scope."""
+        keys = self.state_keys(scope)
+        for key in {*keys, *self.state_keys(to)}:
+            self.set_state(to, key, self.state(scope, key) if key in keys else None)
+
     def forget(self, *scopes: str) -> None:
         """Delete every state of these scopes."""
         self._db.executemany("DELETE FROM state WHERE scope = ?", [(scope,) for scope in scopes])

@@ -105,13 +105,14 @@ def picture(embedded: dict[str, Tensor], file: Path) -> None:
 
 def main(folder: Path) -> None:
     scores: dict[str, list[float]] = {}
-    facts: dict[str, list[list[float]]] = {}  # by embedding and seed: cosines, share between groups, error
+    facts: dict[str, list[list[float]]] = {}  # by embedding and seed: all but the silhouette
     for seed in SEEDS:
         embedded, errors = embeddings(trained(seed), seed)
         for name, rows in embedded.items():
             scores.setdefault(name, []).append(silhouette(rows))
             error = [errors[name]] if name in errors else []
-            facts.setdefault(name, []).append([*cosines(rows), between(rows), *error])
+            beyond = float((rows.abs() > 0.7).float().mean())
+            facts.setdefault(name, []).append([*cosines(rows), between(rows), beyond, *error])
         if seed == SEEDS[0]:
             shown = ("PCA", f"MHAE 16 x 16, {STEPS[0]} steps", f"MHAE 16 x 16, {STEPS[-1]} steps")
             picture({name: embedded[name] for name in shown}, folder / "pfedrlla-embeddings.png")
@@ -119,12 +120,12 @@ def main(folder: Path) -> None:
     lines = ["# pfedrlla-embeddings", "", f"Written by `python recipes/pfedrlla/embeddings.py`. {about}", ""]
     lines += ["![embeddings](pfedrlla-embeddings.png)", "", f"Mean silhouette, seeds {SEEDS}:", ""]
     columns = ["embedding", "silhouette", "of each seed", "cosine: same classes", "one class", "none"]
-    columns += ["variance between groups", "error"]
+    columns += ["variance between groups", "components beyond 0.7", "error"]
     lines += [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     for name, values in scores.items():
         each = ", ".join(f"{value:.3f}" for value in values)
         means = [f"{sum(column) / len(column):.3f}" for column in zip(*facts[name], strict=True)]
-        cells = " | ".join([*means, *["–"] * (5 - len(means))])
+        cells = " | ".join([*means, *["–"] * (6 - len(means))])
         lines.append(f"| {name} | {sum(values) / len(values):.3f} | {each} | {cells} |")
     page = folder / "pfedrlla-embeddings.md"
     page.write_text("\n".join([*lines, ""]), encoding="utf-8")

@@ -55,14 +55,14 @@ def test_no_noise_leaves_the_simplex(noise: float, present: int) -> None:
         assert action[present:].tolist() == [0.0] * (5 - present)
 
 
-def test_random_weights_are_uniform_on_the_simplex() -> None:
-    """A single one of three weights of a uniform point has mean 1/3 and exceeds x with probability (1 - x)^2."""
+def test_random_weights_are_draws_from_the_unit_interval_over_their_sum() -> None:
+    """One of three has mean 1/3 and exceeds 1/2 where u > v + w, with probability 1/6 (uniform on the simplex: 1/4)."""
     stream, mask = torch_stream("r"), torch.tensor([True, True, False, True])
     drawn = torch.stack([Simplex().random(mask, stream) for _ in range(4000)])
     assert drawn[:, 2].abs().max() == 0
     assert drawn.sum(1).tolist() == pytest.approx([1.0] * 4000, abs=1e-6)
     assert drawn.mean(0)[[0, 1, 3]].tolist() == pytest.approx([1 / 3] * 3, abs=0.02)
-    assert float((drawn[:, 0] > 0.5).float().mean()) == pytest.approx(0.25, abs=0.03)
+    assert float((drawn[:, 0] > 0.5).float().mean()) == pytest.approx(1 / 6, abs=0.02)
 
 
 @pytest.mark.parametrize("network", ["mlp", "attention"])

@@ -15,7 +15,7 @@ from fedtailor.data.roster import Entry, federation_of, union
 from fedtailor.engines import Job, Result, Task
 from fedtailor.engines.codec import job_header, result_message, results_from, task_message
 from fedtailor.errors import UserError
-from fedtailor.flower.coordinator.checking import checked_result
+from fedtailor.flower.coordinator.checking import read_results
 from fedtailor.flower.node.node import Node
 from fedtailor.flower.node.sources import load_data
 from fedtailor.flower.node.states import StateStore
@@ -179,6 +179,17 @@ def test_code_that_the_owner_did_not_allow_is_not_imported(node: Node, part: str
     assert "--allow os:system" in answer["reason"]
 
 
+def test_a_method_s_other_networks_pass_the_same_gate(node: Node, tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    network = {"name": "os:system", "arguments": {"command": f"touch {written}"}}
+    frame = framed(node, method="hapfl")
+    frame["job"]["method"][1] |= {"sizes": ["small", network]}
+    header, blobs = task_message([Task("score", 0, Moment(0, round=1), -1, b"", network="os:system", clients=(1,))])
+    answer, _ = decode(node.answer(encode({**header, **frame}, blobs)))
+    assert "--allow os:system" in str(answer), answer["results"][0]["failure"]
+    assert not written.exists()
+
+
 @pytest.mark.parametrize("request_bytes", [b"", b"x" * 100, encode({"kind": "tasks"}), encode({"no": "kind"})])
 def test_anything_gets_an_answer_and_no_crash(node: Node, request_bytes: bytes) -> None:
     answer, _ = decode(node.answer(request_bytes))
@@ -262,16 +273,21 @@ def test_labels_are_those_of_the_whole_federation(tmp_path: Path) -> None:
 
 # What a coordinator accepts of an answer
 
+TASK = Task("fit", 0, Moment(0), 1, measure=("held",))
+
 
 def good() -> Result:
     return Result(0, 1, b"reply", b"a" * 32, {"held": Score(1, 0.5, 2)}, Trace(3, 4, 0.5), seconds=1.0)
 
 
+def read(result: Result, task: Task = TASK, passed: float = 2.0, digest: str = "d") -> Result:
+    header, blobs = result_message([result])
+    (found,) = read_results(encode({**header, "digest": digest}, blobs), [task], entry(), passed)
+    return found
+
+
 def test_a_good_answer_is_accepted() -> None:
-    task = Task("fit", 0, Moment(0), 1)
-    header, blobs = result_message([good()])
-    (sent,) = results_from(*decode(encode(header, blobs)))
-    assert checked_result(sent, task, entry()) == good()
+    assert read(good()) == good()
 
 
 @pytest.mark.parametrize(
@@ -279,19 +295,34 @@ def test_a_good_answer_is_accepted() -> None:
     [
         {"reply": None},
         {"state": b"short"},
+        {"state": b"x" * 32},
         {"seconds": float("inf")},
         {"seconds": -1.0},
+        {"seconds": 100.0},
         {"trace": Trace(1, 2, float("nan"))},
+        {"trace": Trace(-1, 2, 0.5)},
+        {"trace": Trace(1, 2**63, 0.5)},
+        {"scores": {}},
         {"scores": {"held": Score(3, 0.5, 2)}},
         {"scores": {"held": Score(1, 0.5, 200)}},
         {"scores": {"held": Score(1, float("nan"), 2)}},
+        {"scores": {"held": Score(1, 0.5, 2, {"auc": float("inf")})}},
+        {"scores": {"held": Score(1, 0.5, 2, {}, {"auc": [10**400]})}},
+        {"work": 1e30},
+        {"index": 5},
     ],
 )
 def test_a_bad_answer_is_not(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        checked_result(Result(**{**vars(good()), **changes}), Task("fit", 0, Moment(0), 1), entry())
+        read(Result(**{**vars(good()), **changes}))
 
 
 def test_an_answer_is_that_of_the_client_it_was_asked_of() -> None:
-    sent = Result(**{**vars(good()), "client": 0, "index": 5})
-    assert (checked_result(sent, Task("fit", 0, Moment(0), 1), entry()).client) == 1
+    assert read(Result(**{**vars(good()), "client": 0})).client == 1
+
+
+def test_only_what_was_asked_for_is_taken() -> None:
+    more = Result(**{**vars(good()), "details": "secret", "scores": {**good().scores, "final": Score(0, 0.0, 2)}})
+    assert read(more) == good()
+    asked = read(good(), Task("final", 0, Moment(0), 1), digest="other")
+    assert asked.failure == "its data changed since the run began"

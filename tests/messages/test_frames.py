@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtailor.messages.frames import MAX_BYTES, Closed, decode, encode, receive, send
+from fedtailor.messages.frames import MAX_BYTES, MAX_HEADER, Closed, decode, encode, receive, send
 
 HEADERS = st.dictionaries(st.text().filter(lambda key: key != "sizes"), st.integers() | st.text() | st.none())
 
@@ -60,8 +60,10 @@ def test_the_given_header_is_not_changed() -> None:
         framed(b"no json"),
         framed(b"\xff\xfe"),
         (2**63).to_bytes(8, "big") + b"{}",
+        framed(b'{"a": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"),
+        framed(b'{"sizes": [], "a": 1' + b"0" * 5000 + b"}"),  # Python reads whole numbers of up to 4300 digits
     ],
-    ids=repr,
+    ids=lambda data: repr(data[:30]),
 )
 def test_bytes_that_are_no_message_are_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):
@@ -109,6 +111,6 @@ def test_a_socket_that_is_closed_here_is_closed(pair: tuple[socket.socket, socke
 def test_a_header_that_is_too_large_is_refused_before_anything_is_read(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
-    pair[0].sendall((MAX_BYTES + 1).to_bytes(8, "big"))
-    with pytest.raises(ValueError, match=str(MAX_BYTES)):
+    pair[0].sendall((MAX_HEADER + 1).to_bytes(8, "big"))
+    with pytest.raises(ValueError, match=str(MAX_HEADER)):
         receive(pair[1])

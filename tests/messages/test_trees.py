@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedtailor.messages.trees import Stored, digest, has_objects, pack, restore, unpack
+from fedtailor.messages.trees import Stored, digest, has_objects, pack, restore, tensors_of, unpack
 
 DTYPES = [
     torch.bool,
@@ -270,6 +270,9 @@ def test_truncated_bytes_are_refused(length: int) -> None:
         '{"$pairs":[[1]]}',
         '{"$pairs":[[[],1]]}',
         "[" * 100_000,
+        "[" * 70 + "]" * 70,
+        '[{"$tensor":"0"},{"$tensor":"0"}]',
+        '{"$pairs":[[null,1]]}',
         "nonsense",
     ],
 )
@@ -277,6 +280,30 @@ def test_a_tree_that_pack_would_not_write_is_refused(outline: str) -> None:
     data = safetensors.torch.save({"0": torch.zeros(1)}, metadata={"tree": outline})
     with pytest.raises(ValueError, match="damaged"):
         unpack(data)
+
+
+def test_a_header_over_the_limit_is_refused_before_it_is_read() -> None:
+    assert same(unpack(GOOD, 10_000), unpack(GOOD))
+    with pytest.raises(ValueError, match="limit is 100"):
+        unpack(GOOD, 100)
+
+
+def test_a_tree_that_could_not_be_unpacked_is_not_packed() -> None:
+    deep: list = []
+    for _ in range(70):
+        deep = [deep]
+    with pytest.raises(TypeError, match="nested too deeply"):
+        pack(deep)
+
+
+def test_all_tensors_of_a_tree_are_found() -> None:
+    tree = {
+        "a": [torch.zeros(1), {"b": torch.ones(1)}],
+        "net": nn.Linear(1, 1),
+        "s": Stored({"c": torch.ones(2)}),
+        "n": 3,
+    }
+    assert [where for where, _ in tensors_of(tree)] == ["a", "a/b", "net/weight", "net/bias", "s/c"]
 
 
 def test_a_file_of_tensors_without_a_tree_is_refused() -> None:

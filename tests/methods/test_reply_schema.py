@@ -60,6 +60,10 @@ class Checking(Inline):
             method.ask_schema(task.question, network, shared) if task.question else method.reply_schema(network, shared)
         )
 
+    def sizes(self, client: int) -> dict[str, int]:
+        federation = self.made.job.federation
+        return {"train": len(federation.train[client]), "val": len(federation.val[client])}
+
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         for task in tasks:
             (result,) = super().run([task])
@@ -67,19 +71,21 @@ class Checking(Inline):
             if task.kind in ("fit", "ask"):
                 assert result.reply is not None
                 reply, schema = Payload.unpack(result.reply), self.schema(task)
-                schema.check(reply)
-                for wrong in distorted(reply, schema):
+                sizes = self.sizes(task.client)
+                schema.check(reply, sizes)
+                for wrong in distorted(reply, schema, sizes):
                     with pytest.raises(Rejected):
-                        schema.check(wrong)
+                        schema.check(wrong, sizes)
                 self.checked += task.kind == "fit"
                 self.asked |= {task.question} - {""}
             yield result
 
 
-def distorted(reply: Payload, schema: Schema) -> Iterator[Payload]:
+def distorted(reply: Payload, schema: Schema, sizes: dict[str, int]) -> Iterator[Payload]:
     """The reply with something more, without something that it must have, or with a number out of its range."""
     yield Payload({**reply.groups, "more": {}}, reply.numbers)
     yield Payload(reply.groups, {**reply.numbers, "more": 1})
+    yield Payload(reply.groups, reply.numbers, {"more": 1})
     for name, group in reply.groups.items():
         others = {other: tensors for other, tensors in reply.groups.items() if other != name}
         yield Payload({**others, name: {**group, "more": torch.zeros(1)}}, reply.numbers)
@@ -91,7 +97,8 @@ def distorted(reply: Payload, schema: Schema) -> Iterator[Payload]:
         allowed = schema.numbers[name]
         if not allowed.optional:
             yield Payload(reply.groups, {other: number for other, number in reply.numbers.items() if other != name})
-        beyond = [float("nan"), allowed.least - 1, allowed.most + 1]
+        bounds: dict[Any, Any] = {allowed.least: allowed.least, allowed.most: allowed.most} | sizes
+        beyond = [float("nan"), bounds[allowed.least] - 1, bounds[allowed.most] + 1]
         for number in (number for number in beyond if math.isnan(number) or math.isfinite(number)):
             yield Payload(
                 reply.groups, {**reply.numbers, name: [*value, number] if isinstance(value, list) else number}
@@ -135,9 +142,14 @@ def short_run(method: dict[str, Any], statistics: str) -> dict[str, Any]:
     }
 
 
+LIKE = Tensors(frozenset({"l"}), optional=True, like={"l": torch.zeros(2)})
 SCHEMA = Schema(
-    {"model": Tensors(frozenset({"w"})), "extra": Tensors(frozenset({"e"}), optional=True)},
-    {"samples": Range(0, whole=True), "peers": Range(0, 9, several=True, optional=True)},
+    {"model": Tensors(frozenset({"w"})), "extra": Tensors(frozenset({"e"}), optional=True), "like": LIKE},
+    {
+        "samples": Range(0, whole=True),
+        "peers": Range(0, 9, several=True, optional=True),
+        "correct": Range(0, "val", optional=True),
+    },
 )
 MODEL = {"w": torch.zeros(1)}
 
@@ -156,11 +168,14 @@ MODEL = {"w": torch.zeros(1)}
         (Payload({"model": MODEL}, {"samples": 1, "peers": [3, 10]}), "peers is 10"),
         (Payload({"model": MODEL}, {"samples": 1, "loss": 2}), "loss is not in the method's reply schema"),
         (Payload({"model": MODEL}, {"samples": float("nan")}), "samples is nan"),
+        (Payload({"model": MODEL}, {"samples": 1}, {"size": 3}), "has no config"),
+        (Payload({"model": MODEL}, {"samples": 1, "correct": 6}), "correct is 6, allowed is 0 to 5"),
+        (Payload({"model": MODEL, "like": {"l": torch.zeros(3)}}, {"samples": 1}), r"like/l is .* \(3,\), expected"),
     ],
 )
 def test_a_reply_that_does_not_fit_is_refused(reply: Payload, reason: str) -> None:
     with pytest.raises(Rejected, match=reason):
-        SCHEMA.check(reply)
+        SCHEMA.check(reply, {"train": 1, "val": 5})
 
 
 def test_what_is_declared_or_permitted_passes() -> None:

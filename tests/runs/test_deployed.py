@@ -67,13 +67,34 @@ def test_a_model_that_was_not_stored_is_trained_again_to_the_bit(tmp_path: Path)
 
 
 def test_a_model_that_was_not_stored_is_not_trained_on_other_data(tmp_path: Path) -> None:
-    fedtailor.run(NOTHING_KEPT, folder=tmp_path / "run", federation=federation()).close()
-    with pytest.raises(UserError, match=r"cannot export client 2: the data in 'digits' are not those") as error:
-        fedtailor.export_client(tmp_path / "run", 2, tmp_path / "out")
-    assert "\n" not in str(error.value)
+    """One file is gone from the folder and another came: client 2 would be another one."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("a", "c", "d"):
+        np.savez(data / f"{name}.npz", x=np.eye(8, dtype=np.float32), y=np.arange(8) % 2)
+    described = {**NOTHING_KEPT, "data": {"source": "folder", "folder": str(data)}}
+    fedtailor.run(described, folder=tmp_path / "run").close()
+    (data / "d.npz").rename(data / "b.npz")
+    for export in (
+        lambda: fedtailor.export_client(tmp_path / "run", 2, tmp_path / "out"),
+        lambda: fedtailor.Run(tmp_path / "run").federation(),
+    ):
+        with pytest.raises(UserError, match=r"the data in 'folder' are not those it began with") as error:
+            export()
+        assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
-    with fedtailor.Run(tmp_path / "run") as run, pytest.raises(UserError, match="cannot give its data"):
-        run.federation()
+    (data / "b.npz").rename(data / "d.npz")
+    fedtailor.export_client(tmp_path / "run", 2, tmp_path / "out")
+
+
+def test_data_given_in_python_are_asked_for_again_and_compared(tmp_path: Path) -> None:
+    fedtailor.run(NOTHING_KEPT, folder=tmp_path / "run", federation=federation()).close()
+    with pytest.raises(UserError, match="federation="):
+        fedtailor.export_client(tmp_path / "run", 2, tmp_path / "out")
+    other = build(DataSettings(clients=4, samples=200), 0)
+    with pytest.raises(UserError, match="are not those it began with"):
+        fedtailor.export_client(tmp_path / "run", 2, tmp_path / "out", federation=other)
+    fedtailor.export_client(tmp_path / "run", 2, tmp_path / "out", federation=federation())
 
 
 def test_models_above_the_limit_are_not_stored(tmp_path: Path) -> None:

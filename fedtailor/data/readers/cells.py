@@ -31,6 +31,7 @@ class Cells:
     words: frozenset[str] = frozenset()  # columns that hold categories, even if these look like numbers
 
     def place(self, row: int) -> str:
+        """A row as a user counts it: a header is the first row."""
         return f"{self.where} row {row + 1 + self.headed}"
 
 
@@ -155,7 +156,8 @@ def _targets(label: str, tables: Sequence[Cells], roles: Roles) -> tuple[list[np
             raise UserError(f"{table.place(row)} has no label in {label!r}: add it or remove the row")
     cells = [cell for _, _, cell in _all(label, tables)]
     numbers = all(_number(cell) is not None for cell in cells)
-    target = roles.target or (_guess(label, tables[0].where, cells) if numbers else "class")
+    words = any(label in table.words for table in tables)
+    target = roles.target or (_guess(label, tables[0].where, cells) if numbers and not words else "class")
     if target == "number":
         if not numbers:
             table, row, cell = next(found for found in _all(label, tables) if _number(found[2]) is None)

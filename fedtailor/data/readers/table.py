@@ -54,8 +54,8 @@ class Table:
         return np.flatnonzero(self.part == PARTS.index(part))
 
 
-def joined(tables: Sequence[Table], clients: np.ndarray | None = None) -> Samples:
-    """The samples of tables that are alike; ``clients`` names the client of each row."""
+def joined(tables: Sequence[Table], clients: np.ndarray | None = None, order: Sequence[str] | None = None) -> Samples:
+    """The samples of tables that are alike; ``clients`` names the client of each row, ``order`` is theirs."""
     _check_alike(tables)
     first = tables[0]
     x, part = np.concatenate([table.x for table in tables]), np.concatenate([table.part for table in tables])
@@ -63,7 +63,7 @@ def joined(tables: Sequence[Table], clients: np.ndarray | None = None) -> Sample
     groups: np.ndarray | None = None
     names: tuple[str, ...] = ()
     if clients is not None:
-        names = tuple(in_order(set(clients.tolist())))
+        names = tuple(in_order(set(clients.tolist())) if order is None else order)
         place = {name: index for index, name in enumerate(names)}
         groups = np.array([place[name] for name in clients.tolist()], np.int64)
     samples = Samples(

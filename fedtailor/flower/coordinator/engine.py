@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedtailor.engines import Engine, Job, Result, Task
-from fedtailor.engines.codec import job_header, results_from, task_message
-from fedtailor.errors import UserError
-from fedtailor.flower.coordinator.checking import checked_result, client_of, failed_results, shortened
+from fedtailor.engines.codec import job_header, task_message
+from fedtailor.errors import UserError, one_line
+from fedtailor.flower.coordinator.checking import client_of, failed_results, read_results
 from fedtailor.flower.coordinator.link import Link, Reply
 from fedtailor.flower.coordinator.nodes import POLL, Nodes
-from fedtailor.messages.frames import decode, encode
+from fedtailor.messages.admission import admitted
+from fedtailor.messages.frames import encode
 from fedtailor.methods import AgentMethod
 
 GRACE = 30.0  # seconds after the deadline for which Flower keeps a message, so that our deadline comes first
@@ -129,7 +130,7 @@ class FlowerEngine(Engine):
             "rounds": self.rounds,
             "client": client,
             "clients": federation.clients,
-            "job": job_header(job, None),
+            "job": {**job_header(job, None), "imports": None},  # a node has rules of its own
             "outline": {**federation.outline(), "names": []},  # a node need not know the others' names
             "data": self.nodes.data,
             "limit": self.limit,
@@ -144,16 +145,10 @@ class FlowerEngine(Engine):
         """Read a reply; whatever is wrong with it becomes the failure of its tasks."""
         passed, entry = time.monotonic() - message.sent, self.nodes.members[message.client]
         if reply.error is not None:
-            return failed_results(message.tasks, f"its node failed: {shortened(reply.error)}")
-        try:
-            header, blobs = decode(reply.data)
-            if header["kind"] == "refusal":
-                return failed_results(message.tasks, f"its node refused: {shortened(header['reason'])}")
-            if header["digest"] != entry.digest:
-                return failed_results(message.tasks, "its data changed since the run began")
-            given = {result.index: result for result in results_from(header, blobs)}
-            results = [checked_result(given[task.index], task, entry) for task in message.tasks]
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            return failed_results(message.tasks, f"its answer cannot be read ({shortened(str(error))})")
+            return failed_results(message.tasks, f"its node failed: {one_line(reply.error)}")
+        read = admitted(lambda: read_results(reply.data, message.tasks, entry, passed))
+        if read.value is None:
+            return failed_results(message.tasks, f"its answer cannot be read ({read.reason})")
+        results = read.value
         busy = sum(result.seconds for result in results)
         return [replace(result, transfer=max(0.0, passed - busy) / len(results)) for result in results]

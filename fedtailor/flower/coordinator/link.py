@@ -2,9 +2,10 @@
 
 import socket
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fedtailor.errors import UserError
@@ -45,6 +46,8 @@ class Link:
     refused : callable
         Receives a sentence for each connection that the gateway refuses.
     """
+
+    names: Mapping[int, str] = MappingProxyType({})  # by node id: the name that is registered with its key
 
     def __init__(
         self,
@@ -126,7 +129,7 @@ class Link:
 
     def _connect_app(self, upstream: Path, keys: ServerKeys | None) -> socket.socket:
         """Start the run and wait until its server app has taken it up; the app inherits its connection to us."""
-        run = start_run(upstream, keys)
+        run, self.names = start_run(upstream, keys)
         ours, theirs = socket.socketpair()
         with theirs:
             module = "fedtailor.flower.coordinator.server_app"

@@ -3,16 +3,19 @@
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from fedtailor.data.roster import Entry
-from fedtailor.flower.coordinator.checking import shortened
+from fedtailor.data.roster import Entry, misfit
+from fedtailor.flower.coordinator.checking import read_hello
 from fedtailor.flower.coordinator.link import Link, Reply
-from fedtailor.messages.frames import decode, encode
+from fedtailor.messages.admission import admitted
+from fedtailor.messages.frames import encode
 
 POLL = 0.2  # seconds between two polls for replies
 DISCOVERY = 2.0  # seconds between two polls for connected nodes
 HELLO_TIMEOUT = 60.0  # seconds a node has to describe itself
+MAX_SAID = 100  # sentences that are not repeated
 
 
 class Nodes:
@@ -37,12 +40,27 @@ class Nodes:
         self._described: dict[str, Entry] = {}  # all nodes that were admitted, by name
         self._asked: dict[int, float] = {}  # when a node without a name was asked for its description
         self._hellos: dict[str, int] = {}  # the node of each hello without a reply, by message id
+        self._said: set[str] = set()  # the latest sentences about nodes that were turned away
         self._discovered = -math.inf  # time of the last discovery
 
     def gather(self, clients: int, progress: Callable[[list[str]], None]) -> list[Entry]:
-        """Wait until ``clients`` nodes have described themselves; the order of their names gives the client ids."""
-        self._wait_while(lambda: len(self._described) < clients, lambda: sorted(self._described), progress)
-        self.members = [self._described[name] for name in sorted(self._described)][:clients]
+        """Wait for ``clients`` nodes whose data fit together; the order of their names gives the client ids.
+
+        Nodes are grouped by the form of their data, so that one node with another shape cannot decide for the others.
+        The nodes that are left over are turned away.
+        """
+        self._wait_while(
+            lambda: len(self._largest_group()) < clients,
+            lambda: [entry.name for entry in self._largest_group()],
+            progress,
+        )
+        self.members = self._largest_group()[:clients]
+        for name, node in list(self.connected.items()):
+            try:
+                self._check_member(self._described[name])
+            except ValueError as reason:
+                del self.connected[name]
+                self._turn_away(node, name, str(reason))
         return self.members
 
     def reconnect(self, members: list[Entry], seconds: float, progress: Callable[[list[str]], None]) -> None:
@@ -101,34 +119,65 @@ class Nodes:
             (identity,) = self.link.push([(node, message)], HELLO_TIMEOUT, "hello")
             self._hellos[identity] = node
 
+    def _largest_group(self) -> list[Entry]:
+        """The largest group of described nodes whose data fit together, by name; of several the one that came first."""
+        groups: list[list[Entry]] = []
+        for entry in self._described.values():
+            group = next((group for group in groups if misfit(entry, group[0]) is None), None)
+            groups.append([entry]) if group is None else group.append(entry)
+        largest = max((len(group) for group in groups), default=0)
+        found = next((group for group in groups if len(group) == largest), [])
+        return sorted(found, key=lambda entry: entry.name)
+
     def _admit(self, node: int, reply: Reply) -> None:
         """Register a node that described itself, if it may take part."""
-        try:
-            if reply.error is not None:
-                raise ValueError(shortened(reply.error))
-            header, _ = decode(reply.data)
-            if header["kind"] == "refusal":
-                raise ValueError(shortened(header["reason"]))
-            entry = Entry.read(header["entry"])
-            self._check_member(entry)
-        except (KeyError, TypeError, ValueError) as error:
-            self.say(f"a node was refused: {error}")
+        registered = self.link.names.get(node)
+        read = admitted(lambda: self._read(registered, reply))
+        if read.value is None:
+            self._turn_away(node, registered, read.reason or "")
             return
+        entry = read.value
         self._asked.pop(node, None)
         self.connected[entry.name] = node
         self._described[entry.name] = entry
+        group = self._largest_group()
+        if not self.members and (part := misfit(entry, group[0])):
+            most, its = group[0].form[part], entry.form[part]
+            self._say_once(f"{entry.name} waits: its data have the {part} {its}, those of {group[0].name} {most}")
+
+    def _read(self, registered: str | None, reply: Reply) -> Entry:
+        if reply.error is not None:
+            raise ValueError(reply.error)
+        entry = read_hello(reply.data)
+        if registered is not None:  # a node's name is that of its key, whatever it says
+            entry = replace(entry, name=registered)
+        if entry.name in self.connected:
+            raise ValueError(f"a node named {entry.name!r} is already connected")
+        self._check_member(entry)
+        return entry
+
+    def _turn_away(self, node: int, name: str | None, reason: str) -> None:
+        """Tell the user and the node why the node does not take part."""
+        self._say_once(f"{name or 'a node'} was turned away: {reason}")
+        self.link.push([(node, encode({"kind": "turned away", "reason": reason}))], HELLO_TIMEOUT, "turned away")
+
+    def _say_once(self, sentence: str) -> None:
+        """Nodes are asked again every minute; their answer is news only once."""
+        if sentence not in self._said:
+            self._said = {*list(self._said)[-MAX_SAID:], sentence}
+            self.say(sentence)
 
     def _check_member(self, entry: Entry) -> None:
         if self.bf16 and entry.environment.get("bf16") != "native":
             raise ValueError(
                 f"{entry.name!r} cannot compute in bf16 natively: use another machine, or training.precision = 'fp32'"
             )
-        if entry.name in self.connected:
-            raise ValueError(f"a node named {entry.name!r} is already connected")
         if not self.members:
             return
         before = next((member for member in self.members if member.name == entry.name), None)
         if before is None:
-            raise ValueError(f"{entry.name!r} does not belong to this run, which has begun")
+            part = misfit(entry, self.members[0])
+            why = f": its data have the {part} {entry.form[part]}, not {self.members[0].form[part]}" if part else ""
+            raise ValueError(f"{entry.name!r} does not belong to this run, which has begun{why}")
         if before.digest != entry.digest:
             raise ValueError(f"the data of {entry.name!r} changed since the run began")

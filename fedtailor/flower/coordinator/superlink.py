@@ -28,8 +28,11 @@ def start_superlink(home: Path, authenticated: bool) -> tuple[programs.Program, 
     return programs.Program("Flower's SuperLink", [*command, *more], home, home / "superlink.log"), path
 
 
-def start_run(path: Path, keys: ServerKeys | None) -> int:
-    """Register the nodes' keys with a SuperLink and start our app; return the id of the run."""
+def start_run(path: Path, keys: ServerKeys | None) -> tuple[int, dict[int, str]]:
+    """Register the nodes' keys with a SuperLink and start our app.
+
+    Returns the id of the run, and the name that belongs to each node's id; no names without keys.
+    """
     from flwr.common.serde import fab_to_proto
     from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
     from flwr.supercore.control import ControlHttpClient
@@ -40,11 +43,11 @@ def start_run(path: Path, keys: ServerKeys | None) -> int:
     control = ControlHttpClient.from_server_address("superlink", True, None, [version])
     sockets.redirect(control, path)
     try:
+        names: dict[int, str] = {}
         for name, key in ({} if keys is None else keys.public_keys()).items():
-            control.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+            names[control.RegisterNode(RegisterNodeRequest(public_key=key, name=name)).node_id] = name
         ours = Fab(app.digest(), app.content(), {})
-        run: int = control.StartRun(StartRunRequest(fab=fab_to_proto(ours))).run_id
-        return run
+        return control.StartRun(StartRunRequest(fab=fab_to_proto(ours))).run_id, names
     finally:
         control.close()
 

@@ -1,0 +1,161 @@
+"""Whatever one node sends, the others finish with the right result, and the lie is in the records."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs the extra 'flower'")
+
+from fedtailor.data.folder import write_clients
+from fedtailor.data.roster import Entry
+from fedtailor.flower.coordinator import engine, nodes
+from fedtailor.flower.coordinator.nodes import Nodes
+from fedtailor.flower.coordinator.serving import serve_on
+from fedtailor.flower.node.node import Node
+from fedtailor.messages.frames import decode, encode
+from fedtailor.runs import Resources
+from fedtailor.runs.store import Store
+from tests.support.federation import Wire, outcome, settings, simulate
+from tests.support.lying import ANSWERS, HELLOS, Liar, Lie
+
+DATA = {"settings": {}, "seed": 0, "validation": False}
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (engine, nodes):
+        monkeypatch.setattr(module, "POLL", 0.0)
+    monkeypatch.setattr(nodes, "DISCOVERY", 0.0)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clients")
+    write_clients(Resources().federation(settings(data={"clients": 3, "samples": 150})), folder / "clients")
+    return folder / "clients"
+
+
+def federation(files: Path, folder: Path, kind: type[Node] = Node) -> dict[int, Node]:
+    """Three nodes; client 1 is of another kind."""
+    return {
+        c: (kind if c == 1 else Node)(f"client-{c}", str(files / f"client-{c}.npz"), folder / f"state-{c}")
+        for c in range(3)
+    }
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    with Store(folder) as store:
+        return store.rows("SELECT round, client, kind, detail FROM events ORDER BY id")
+
+
+def test_each_lie_is_the_failure_of_its_node_and_of_nobody_else(files: Path, tmp_path: Path) -> None:
+    """One lie per round: the result is that of a simulation in which the liar is absent in all these rounds."""
+
+    class Scripted(Liar):
+        lies: Iterator[Lie] = iter(ANSWERS.values())
+
+    scale = {"data": {"clients": 3, "samples": 150}, "rounds": len(ANSWERS) + 1}
+    made = settings("fedrep", **scale, evaluation={"every": 1, "models": ["held"], "final": False})
+    serve_on(Wire(federation(files, tmp_path, Scripted)), made, tmp_path / "run").close()
+
+    found = events(tmp_path / "run")
+    assert [(event["round"], event["client"]) for event in found] == [(n + 1, 1) for n in range(len(ANSWERS))]
+    for name, event in zip(ANSWERS, found, strict=True):
+        assert event["detail"].isprintable(), name
+        assert len(event["detail"]) < 400, name
+    absent = made.participation.model_copy(update={"absent": tuple((n + 1, 1) for n in range(len(ANSWERS)))})
+    simulate(made.model_copy(update={"participation": absent}), tmp_path / "inline").close()
+    assert outcome(tmp_path / "run")["state"] == outcome(tmp_path / "inline")["state"]
+
+
+def test_a_final_result_without_a_score_is_a_failure(files: Path, tmp_path: Path) -> None:
+    class Silent(Node):
+        def answer(self, request: bytes) -> bytes:
+            header, blobs = decode(super().answer(request))
+            for row in header.get("results", []):
+                row["scores"] = {}
+            return encode(header, blobs)
+
+    made = settings(rounds=1, data={"clients": 3, "samples": 150}, evaluation={"every": 0})
+    with serve_on(Wire(federation(files, tmp_path, Silent)), made, tmp_path / "run") as run:
+        assert run.finished
+        assert run.last()["final"].clients == 2
+    assert [(event["kind"], event["client"]) for event in events(tmp_path / "run")] == [("final", 1)]
+    assert "final is missing" in events(tmp_path / "run")[0]["detail"]
+
+
+class Described(Node):
+    """A node that describes itself as the test says."""
+
+    changes: dict[str, Any] = {}
+    told: list[str] = []
+
+    def answer(self, request: bytes) -> bytes:
+        header, blobs = decode(super().answer(request))
+        if header["kind"] == "hello":
+            header["entry"] |= self.changes
+        return encode(header, blobs)
+
+
+def gathered(
+    files: Path, tmp_path: Path, changes: dict[str, Any], names: dict[int, str] | None = None
+) -> tuple[Nodes, list[str], list[str]]:
+    """Nodes that gather two clients while client 1 lies; what the coordinator says, and what the liar is told."""
+    said: list[str] = []
+    told: list[str] = []
+    there = federation(files, tmp_path, type("Changed", (Described,), {"changes": changes}))
+    there[1].say = told.append
+    wire = Wire(there)
+    wire.names = names or {}
+    found = Nodes(wire, DATA, said.append)
+    found.gather(2, lambda names: None)
+    return found, said, told
+
+
+@pytest.mark.parametrize("name", HELLOS)
+def test_a_node_that_lies_about_itself_is_turned_away_and_told_so(name: str, files: Path, tmp_path: Path) -> None:
+    found, said, told = gathered(files, tmp_path, HELLOS[name])
+    assert [member.name for member in found.members] == ["client-0", "client-2"]
+    assert len(said) == len(told) == 1
+    assert "was turned away" in said[0]
+    assert "the coordinator turned this node away" in told[0]
+
+
+def test_one_node_with_another_shape_does_not_end_the_federation_of_the_others(files: Path, tmp_path: Path) -> None:
+    found, said, told = gathered(files, tmp_path, {"shape": [28, 28, 1]})
+    assert [member.name for member in found.members] == ["client-0", "client-2"]
+    assert "the shape (28, 28, 1), not (8, 8, 1)" in told[0]
+    assert any("client-1 was turned away" in sentence for sentence in said)
+
+
+def test_a_class_named_by_a_superscript_is_a_name_and_no_number(files: Path, tmp_path: Path) -> None:
+    from fedtailor.data.roster import federation_of
+
+    found, _, told = gathered(files, tmp_path, {"classes": ["²", "1"]})
+    assert told == []
+    assert "²" in federation_of(found.members).samples.classes
+
+
+def test_the_name_of_a_node_is_the_one_registered_with_its_key(files: Path, tmp_path: Path) -> None:
+    names = {0: "anna", 1: "bert", 2: "carla"}
+    found, _, _ = gathered(files, tmp_path, {"name": "anna"}, names)
+    assert {*found.connected} <= {*names.values()}
+    assert found.connected.get("anna", 0) == 0, "a node took the seat of another one"
+
+
+def test_a_name_can_be_taken_once_where_there_are_no_keys(files: Path, tmp_path: Path) -> None:
+    found, said, told = gathered(files, tmp_path, {"name": "client-0"})
+    assert [member.name for member in found.members] == ["client-0", "client-2"]
+    assert "already connected" in (said + told)[0]
+
+
+def test_a_description_that_is_none_is_a_value_error(files: Path, tmp_path: Path) -> None:
+    true = asdict(
+        Entry.read(decode(federation(files, tmp_path)[0].answer(encode({"kind": "hello", "data": DATA})))[0]["entry"])
+    )
+    for facts in (None, [], "a", {}, *({key: value for key, value in true.items() if key != gone} for gone in true)):
+        with pytest.raises(ValueError, match="description"):
+            Entry.read(facts)
