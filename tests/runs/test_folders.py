@@ -84,6 +84,5 @@ def test_a_run_that_fails_later_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_run_is_for_this_account_only(tmp_path: Path) -> None:
-    settings = {"rounds": 1, "data": {"clients": 2, "samples": 60}, "engine": {"kind": "inline"}}
-    fedtailor.run(settings, folder=tmp_path / "run").close()
+    fedtailor.run(SMALL, folder=tmp_path / "run").close()
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
