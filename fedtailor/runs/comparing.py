@@ -266,6 +266,8 @@ def compare(
             _check_kept(place / one.name, one)
         check_disk(place, _least_bytes(place, runs, resources))
         _claim(place, settings)
+        if kept := [one.name for one in runs if _finished(place / one.name)]:
+            observer.kept(kept)
         for one in runs:
             _run_or_resume(place / one.name, one, observer, resources)
     return Comparison(place)

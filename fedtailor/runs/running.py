@@ -236,14 +236,16 @@ def _begin(
 
 
 def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any]) -> None:
-    """Create the run's folder atomically: it is complete or does not exist."""
+    """Create the run's folder atomically: it is complete or does not exist.
+
+    Only this account can open it, because states and models are made from clients' data.
+    """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     except OSError as error:
         raise UserError(f"{place} cannot be made: {error.strerror}") from None
     try:
-        draft.chmod(0o755)
         (draft / "experiment.toml").write_text(toml.dumps(settings.as_dict()), encoding="utf-8")
         (draft / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
         if (prepared := job.federation.samples.preprocessing) is not None:

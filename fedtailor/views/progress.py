@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -41,6 +42,9 @@ class Display(Callback):
 
     def warning(self, sentence: str) -> None:
         self.console.print(f"warning: {sentence}", style="yellow")
+
+    def kept(self, names: Sequence[str]) -> None:
+        self.console.print(f"finished before, not run again: {', '.join(names)}")
 
     def expects(self, disk: int) -> None:
         self.disk = f", at least {size(disk)} on disk"
