@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedtailor.data import Federation
 from fedtailor.data.roster import Entry, federation_of
 from fedtailor.engines import Job
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, one_line
 from fedtailor.learning.tensors import inputs_of, normalise
 from fedtailor.models import Inputs, ModelSettings, build
 from fedtailor.runs.assembly import assemble, check_data, job_of
@@ -155,8 +155,12 @@ def load_model(folder: str | Path) -> Model:
         ) from None
     except (ValueError, safetensors.SafetensorError) as error:
         raise UserError(f"{place} holds a damaged model ({error}): write it again with 'fedtailor export'") from None
-    network = build(ModelSettings.model_validate(card["model"]), Inputs(**card["inputs"]), 0)
-    network.load(weights)
+    try:
+        network = build(ModelSettings.model_validate(card["model"]), Inputs(**card["inputs"]), 0)
+        network.load(weights)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = one_line(f"{type(error).__name__}: {error}")
+        raise UserError(f"{place / CARD} does not describe {WEIGHTS} ({reason}): export the model again") from None
     network.module.eval()
     return Model(network.module, card)
 
