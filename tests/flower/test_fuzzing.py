@@ -46,7 +46,7 @@ DATA = {"settings": {}, "seed": 0, "validation": True}
 METHODS = ["fedavg", "fedfomo", "fedpac", "scaffold", "cfl", "hapfl", "apple", "ifca"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # it is long, and in every report of an example
 class World:
     """A run of one method, and what a true node of it sends."""
 

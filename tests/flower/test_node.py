@@ -321,6 +321,7 @@ def test_a_good_answer_is_accepted() -> None:
         {"scores": {"held": Score(1, 0.5, 2, {"auc": float("inf")})}},
         {"scores": {"held": Score(1, 0.5, 2, {}, {"auc": [10**400]})}},
         {"work": 1e30},
+        {"work": True},
         {"index": 5},
     ],
 )
@@ -338,3 +339,7 @@ def test_only_what_was_asked_for_is_taken() -> None:
     assert read(more) == good()
     asked = read(good(), Task("final", 0, Moment(0), 1), digest="other")
     assert asked.failure == "its data changed since the run began"
+
+
+def test_a_failure_always_has_a_reason() -> None:
+    assert read(Result(**{**vars(good()), "failure": ""})).failure == "no reason given"
