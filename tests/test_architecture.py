@@ -16,6 +16,7 @@ FILES = sorted(HOUSE.rglob("*.py"))
 # A room may import the rooms above it, never those below; rooms of one line do not know each other.
 ORDER = [
     ("errors", "version", "seeding"),
+    ("imports",),
     ("weights",),
     ("robust",),
     ("messages",),

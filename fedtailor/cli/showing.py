@@ -33,12 +33,18 @@ def list_command(
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or of a comparison.")],
     clients: Annotated[bool, typer.Option("--clients", help="Also show each client's accuracy.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Show where the time of a run's rounds went.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show what a run or a comparison has recorded so far."""
     from fedtailor.runs import Comparison, Run
-    from fedtailor.views import console, pages
+    from fedtailor.views import console, pages, timing
 
+    if profile:
+        with Run(run) as found:
+            spent = timing.profile_document(found)
+        console.show_json(spent) if as_json else console.show(timing.profile_grid(spent).page())
+        return
     if is_comparison(run):
         summary = Comparison(run).summary()
         if as_json:

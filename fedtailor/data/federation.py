@@ -1,7 +1,7 @@
 """A federation's data: all samples once, and each client's train, validation and test share of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from fedtailor.seeding import numpy_stream
 
 from . import splits
 from .partitions import Given, OneLabel, Pool
+from .preprocessing import Preprocess, Preprocessing, fit
 from .readers import Roles, joined
 from .samples import Column, Samples
 from .settings import DataSettings, Fractions
@@ -79,7 +80,7 @@ class Federation:
         Returns
         -------
         Federation
-            For ``fedtailor.run(..., federation=...)``.
+            For ``fedtailor.run(..., federation=...)``, which pre-processes it as ``[data.preprocess]`` says.
 
         Raises
         ------
@@ -133,7 +134,8 @@ class Federation:
         """This client's data, placed at index ``client`` of ``clients``; all others are empty."""
         counts = [np.where(np.arange(clients + 1) > client, shares.offsets[-1], 0) for shares in self._shares]
         train, val, test = (Shares(s.indices, n) for s, n in zip(self._shares, counts, strict=True))
-        return Federation(self.samples, train, val, test)
+        labels = tuple(self.labels[0] if k == client else f"client-{k}" for k in range(clients)) if self.labels else ()
+        return Federation(self.samples, train, val, test, labels)
 
     @property
     def _shares(self) -> tuple[Shares, Shares, Shares]:
@@ -161,6 +163,8 @@ class Federation:
         }
         if samples.columns:
             outline["columns"] = [[column.name, list(column.categories)] for column in samples.columns]
+        if samples.preprocessing is not None:
+            outline["preprocessing"] = samples.preprocessing.as_dict()
         if self.labels:
             outline["names"] = list(self.labels)
         return outline
@@ -168,6 +172,7 @@ class Federation:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], outline: Mapping[str, Any]) -> "Federation":
         """Rebuild a federation from its ``arrays()`` and ``outline()``, without copying arrays."""
+        prepared = outline.get("preprocessing")
         samples = Samples(
             x=arrays["x"],
             y=arrays["y"],
@@ -180,6 +185,7 @@ class Federation:
             std=tuple(outline["std"]),
             vocabulary=int(outline["vocabulary"]),
             columns=tuple(Column(name, tuple(values)) for name, values in outline.get("columns", ())),
+            preprocessing=None if prepared is None else Preprocessing.from_dict(prepared),
         )
         train, val, test = (
             Shares(arrays[f"{name}_indices"], arrays[f"{name}_offsets"]) for name in ("train", "val", "test")
@@ -196,7 +202,8 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     seed = seed if settings.seed is None else settings.seed
     samples = load(settings, seed)
     settings = resolve(settings, samples)
-    return _divided(_limited(samples, settings, seed), settings, seed, needs_validation)
+    divided = _divided(_limited(samples, settings, seed), settings, seed, needs_validation)
+    return prepared(divided, settings.preprocess)
 
 
 def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validation: bool) -> Federation:
@@ -275,6 +282,14 @@ def _own_split(samples: Samples) -> Literal["official"] | None:
 
 def _place(settings: DataSettings) -> str:
     return str(settings.folder) if settings.source == "folder" else f"source {settings.source!r}"
+
+
+def prepared(federation: Federation, settings: Preprocess) -> Federation:
+    """The federation with the pre-processing of these settings, fitted to its training samples."""
+    made = fit(federation.samples, federation.train, settings)
+    if made is None:
+        return federation
+    return replace(federation, samples=replace(federation.samples, preprocessing=made))
 
 
 def _texts(names: Sequence[str]) -> tuple[str, ...]:

@@ -6,14 +6,16 @@ Nodes send numbers of samples, class names, shapes and a digest; their data stay
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from fedtailor.errors import UserError, one_line
 
+from .columns import Column
 from .federation import Federation
+from .preprocessing import Kind, Preprocess, Preprocessing, Summary, agree, check_missing, needed
 from .samples import Samples
 from .shares import Shares
 
@@ -22,6 +24,7 @@ COUNTS = ("train", "val", "test")
 MAX_SAMPLES = 2**31
 MAX_VALUES = 2**24  # of one input, or of one target
 MAX_CLASSES = 10_000
+MAX_COLUMNS = 100_000
 MAX_VOCABULARY = 2**20
 MAX_FACTS = 40  # of its environment
 DTYPES = ("|u1", "<f4", "<i4", "<f8", "<i8")
@@ -45,11 +48,20 @@ class Entry:
     vocabulary: int
     digest: str  # of its data, which must not change in a run
     environment: dict[str, Any]
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the columns of a table: name and own categories
+    summary: Summary | None = None  # of its training samples, if pre-processing needs it
 
     @classmethod
-    def of(cls, name: str, federation: Federation, environment: Mapping[str, Any]) -> "Entry":
-        """Describe a node by its name, its data (a federation of one client) and its versions."""
-        samples = federation.samples
+    def of(
+        cls,
+        name: str,
+        federation: Federation,
+        environment: Mapping[str, Any],
+        preprocess: Preprocess | None = None,
+    ) -> "Entry":
+        """Describe a node: its name, its data (a federation of one client), its versions, and sums if needed."""
+        samples, preprocess = federation.samples, preprocess or Preprocess()
+        check_missing(samples, preprocess)
         counts = {part: len(getattr(federation, part).indices) for part in COUNTS}
         return cls(
             name=name,
@@ -63,7 +75,13 @@ class Entry:
             vocabulary=samples.vocabulary,
             digest=federation.digest(),
             environment=dict(environment),
+            columns=tuple((column.name, column.categories) for column in samples.columns),
+            summary=Summary.of(samples, federation.train[0], preprocess) if needed(samples, preprocess) else None,
         )
+
+    def lacks(self, column: int) -> bool:
+        """Whether all values of a column are missing in the training samples, so that nobody knows what it holds."""
+        return self.summary is not None and self.summary.missing[column : column + 1] == (self.train,)
 
     @classmethod
     def read(cls, facts: Any) -> "Entry":
@@ -71,7 +89,7 @@ class Entry:
 
         Nothing is allocated by what it says before `federation_of`: all numbers have bounds here.
         """
-        facts = facts if isinstance(facts, dict) else {}
+        facts = {"columns": [], "summary": None, **(facts if isinstance(facts, dict) else {})}
         missing = sorted(field.name for field in fields(cls) if field.name not in facts)
         if missing:
             raise ValueError(f"its description lacks {missing[0]}")
@@ -87,6 +105,8 @@ class Entry:
             vocabulary=_count(facts, "vocabulary", MAX_VOCABULARY),
             digest=_text(facts, "digest", 64),
             environment=_environment(facts),
+            columns=_columns(facts),
+            summary=None if facts["summary"] is None else Summary.read(facts["summary"]),
         )
         entry._check()
         return entry
@@ -96,7 +116,15 @@ class Entry:
         """What all nodes of a federation must have in common, by name."""
         kind = {"targets": self.targets, "kind of y": "classes" if self.classes else "numbers"}
         statistics = {"mean": self.mean, "std": self.std}
-        return {"shape": self.shape, "dtype": self.dtype, **kind, "vocabulary": self.vocabulary, **statistics}
+        columns = {"columns": [name for name, _ in self.columns], "sums": bool(self.summary and self.summary.counts)}
+        return {
+            "shape": self.shape,
+            "dtype": self.dtype,
+            **kind,
+            "vocabulary": self.vocabulary,
+            **statistics,
+            **columns,
+        }
 
     def _check(self) -> None:
         """Raise a ValueError if the parts of the description do not fit together."""
@@ -108,15 +136,24 @@ class Entry:
             raise ValueError(f"its data have the unknown type {self.dtype}")
         if not self.name:
             raise ValueError("it has no name")
+        if self.columns and self.shape != (len(self.columns),):
+            raise ValueError("its columns do not fit its shape")
+        if self.summary is not None:
+            channels = self.dtype == "|u1" and len(self.shape) == 3
+            features = self.shape[-1] if channels else math.prod(self.shape)
+            values = self.train * (math.prod(self.shape[:-1]) if channels else 1)
+            self.summary.check(features, [Column(*column) for column in self.columns], values)
 
 
-def federation_of(entries: Sequence[Entry]) -> Federation:
+def federation_of(entries: Sequence[Entry], preprocess: Preprocess | None = None) -> Federation:
     """Build the coordinator's view of the data: the number of samples of each client and their shape, but no samples.
 
     Parameters
     ----------
     entries : sequence of Entry
         The nodes in the order of client ids.
+    preprocess : Preprocess, optional
+        The settings of pre-processing; what the nodes agree on comes from their sums.
 
     Returns
     -------
@@ -143,13 +180,44 @@ def federation_of(entries: Sequence[Entry]) -> Federation:
         mean=first.mean,
         std=first.std,
         vocabulary=first.vocabulary,
+        columns=agreed_columns(entries),
     )
+    samples = replace(samples, preprocessing=_agreed(samples, entries, preprocess or Preprocess()))
     shares = []
     for part in COUNTS:
         offsets = np.concatenate([[0], np.cumsum([getattr(entry, part) for entry in entries])]).astype(np.int64)
         shares.append(Shares(np.zeros(0, np.int64), offsets))
     train, val, test = shares
     return Federation(samples, train, val, test, labels=tuple(entry.name for entry in entries))
+
+
+def agreed_columns(entries: Sequence[Entry]) -> tuple[Column, ...]:
+    """The columns of the nodes' tables with the categories of all of them."""
+    made = []
+    for j, (name, _) in enumerate(entries[0].columns):
+        words = {entry.name: entry.columns[j][1] for entry in entries if entry.columns[j][1]}
+        numbers = [entry.name for entry in entries if not entry.columns[j][1] and not entry.lacks(j)]
+        if words and numbers:
+            raise UserError(
+                f"the nodes {numbers[0]!r} and {next(iter(words))!r} have numbers and words in column {name!r}: make "
+                f"them alike"
+            )
+        made.append(Column(name, union(list(words.values())) if words else ()))
+    return tuple(made)
+
+
+def _agreed(samples: Samples, entries: Sequence[Entry], settings: Preprocess) -> Preprocessing | None:
+    """The pre-processing that the nodes' sums give."""
+    if not needed(samples, settings):
+        return None
+    kind, summaries = Kind.of(samples), []
+    for entry in entries:
+        own = tuple(Column(*column) for column in entry.columns)
+        told = entry.summary is not None and len(entry.summary.counts) > 0
+        if entry.summary is None or told != (settings.statistics == "federation"):
+            raise UserError(f"the node {entry.name!r} sent other sums than pre-processing needs: update its fedtailor")
+        summaries.append(entry.summary.recoded(own, samples.columns))
+    return agree(kind, summaries, settings)
 
 
 def misfit(entry: Entry, other: Entry) -> str | None:
@@ -201,6 +269,14 @@ def _classes(facts: Mapping[str, Any]) -> tuple[str, ...]:
     fits = isinstance(value, list) and len(value) <= MAX_CLASSES
     fits = fits and all(isinstance(name, str) and len(name) <= 200 and name.isprintable() for name in value)
     return tuple(_value(facts, "classes", fits and len({*value}) == len(value)))
+
+
+def _columns(facts: Mapping[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    value = facts["columns"]
+    fits = isinstance(value, list) and len(value) <= MAX_COLUMNS
+    fits = fits and all(isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) for one in value)
+    fits = fits and all(len(name) <= 200 and name.isprintable() for name, _ in value)
+    return tuple((name, _classes({"classes": names})) for name, names in _value(facts, "columns", fits))
 
 
 def _environment(facts: Mapping[str, Any]) -> dict[str, str]:

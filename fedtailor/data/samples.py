@@ -4,15 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .columns import Column as Column
+from .preprocessing import Preprocessing
+
 CHUNK = 4096  # samples per step when computing statistics; bounds the memory
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table: numbers or, with ``categories``, the index of a sample's category among them."""
-
-    name: str
-    categories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +35,7 @@ class Samples:
     columns: tuple[Column, ...] = ()  # the columns of x, if it is a table whose columns have names
     units: np.ndarray | None = None  # int64 (N,): the patient, say, whose samples stay on one side of a split
     times: np.ndarray | None = None  # (N, 2): the first and the last moment that a sample covers
+    preprocessing: Preprocessing | None = None  # what is done to x before a network sees it
 
     def __post_init__(self) -> None:
         rows = len(self.x)

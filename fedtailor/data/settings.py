@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from fedtailor.errors import unknown
 
 from .partitions import Dirichlet, Partition
+from .preprocessing import Preprocess
 from .readers import Roles
 from .sources import SOURCES
 
@@ -121,6 +122,18 @@ class DataSettings(Settings):
     target: Literal["class", "number"] | None = Field(
         None, description="What the label of a CSV file is; default: decimals are numbers to predict, the rest classes."
     )
+    preprocess: Preprocess = Field(
+        Preprocess(),
+        description="Scales, missing values and categories; default: nothing, or what the data set needs.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_source_needs(cls, values: Any) -> Any:
+        """A data set that cannot be used as it is says what to do; the settings of the run then state it."""
+        source = values.get("source") if isinstance(values, dict) and "preprocess" not in values else None
+        known = SOURCES.get(source) if isinstance(source, str) else None
+        return {**values, "preprocess": dict(known.preprocess)} if known and known.preprocess else values
 
     @field_validator("categorical", "ignore", mode="before")
     @classmethod

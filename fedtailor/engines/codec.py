@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from fedtailor import imports
 from fedtailor.data import Federation
 from fedtailor.engines.attacks import Attack
 from fedtailor.engines.base import Job, Result, Task
@@ -86,11 +87,13 @@ def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
         "measured": job.measured,
         "attack": None if job.attack is None else job.attack.model_dump(mode="json"),
         "federation": outline,
+        "imports": imports.restriction(),
     }
 
 
 def job_from(header: dict[str, Any], federation: Federation) -> Job:
     """Decode the job of `job_header`; the receiver adds the data."""
+    imports.restrict(header.get("imports"))
     name, fields = header["method"]
     return Job(
         method=find(name).model_validate(fields),

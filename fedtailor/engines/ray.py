@@ -6,6 +6,7 @@ objects. A worker that dies, alone or with its machine, is replaced and its task
 
 import logging
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -45,6 +46,9 @@ ENVIRONMENT_OF_RAY = {
     "RAY_worker_niceness": "0",
 }
 
+# A local Ray: Ray's setting for desktops, which makes it listen on the loopback only, and calls that need its token.
+LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
+
 
 class Ray(Engine):
     """Executes tasks on a Ray cluster.
@@ -54,7 +58,8 @@ class Ray(Engine):
     workers : int or None
         The number of workers; by default one per CPU of the cluster.
     address : str
-        The cluster's address; without one the engine starts a local Ray, and ends it when it is closed.
+        The cluster's address; without one the engine starts a local Ray, on the loopback and for this account only,
+        and ends it when it is closed.
     """
 
     def __init__(self, workers: int | None = None, address: str = "") -> None:
@@ -98,6 +103,7 @@ class Ray(Engine):
                 worker.stop()
             if self._owns_ray:
                 ray.shutdown()
+                _confine(False)
         self._pool, self._arrays, self._federation = [], None, None
 
     def _fill_pool(self) -> None:
@@ -263,6 +269,7 @@ def _connect(address: str, cpus: int) -> bool:
         _check_address(target)
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     local: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False} if not target else {}
+    _confine(not target)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -273,6 +280,24 @@ def _connect(address: str, cpus: int) -> bool:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
     return True
+
+
+def _confine(local: bool) -> None:
+    """Confine the Ray that is started next to this machine and this account, or let it reach a cluster."""
+    for name in (*LOCAL, "RAY_AUTH_TOKEN"):
+        if _GIVEN.setdefault(name, os.environ.get(name)) is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = str(_GIVEN[name])
+    if local:
+        os.environ.update(LOCAL, RAY_AUTH_TOKEN=secrets.token_hex(32))
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = not local  # Ray has read its environment when it was imported
+    compiled: Any = ray._raylet
+    compiled.AuthenticationTokenLoader.instance().reset_cache()
+    compiled.Config.initialize("")
+
+
+_GIVEN: dict[str, str | None] = {}  # the user's own settings of these variables
 
 
 def _check_address(address: str) -> None:

@@ -229,7 +229,7 @@ class Worker:
 
     def _tensors(self, client: int, split: str) -> tuple[Tensor, Tensor]:
         federation = self.job.federation
-        return tensors(federation.samples, getattr(federation, split)[client], self.job.device)
+        return tensors(federation.samples, getattr(federation, split)[client], self.job.device, client)
 
 
 def _channels_last(x: Tensor) -> Tensor:

@@ -5,24 +5,37 @@ import torch
 from torch import Tensor
 
 from fedtailor.data import Samples
+from fedtailor.data.preprocessing import Preprocessing
 from fedtailor.models import Inputs
 
 
 def inputs_of(samples: Samples) -> Inputs:
-    """The inputs and outputs of a network for these samples."""
+    """The inputs and outputs of a network for these samples, after pre-processing."""
     shape = samples.x.shape[1:]
+    if samples.preprocessing is not None:
+        shape = samples.preprocessing.shape(shape)
     if samples.x.dtype == np.uint8:
         shape = (shape[2], shape[0], shape[1])
     outputs = len(samples.classes) or int(np.prod(samples.y.shape[1:], dtype=int))
     return Inputs(shape=tuple(int(n) for n in shape), outputs=outputs, vocabulary=samples.vocabulary)
 
 
-def tensors(samples: Samples, indices: np.ndarray, device: str = "cpu") -> tuple[Tensor, Tensor]:
-    """The inputs and targets of these samples; images are normalised and channels-last."""
-    x, y = torch.from_numpy(samples.x[indices]), torch.from_numpy(samples.y[indices])
-    if samples.x.dtype == np.uint8:
-        x = normalise(x, samples.mean, samples.std)
-    return x.to(device), y.to(device)
+def tensors(samples: Samples, indices: np.ndarray, device: str = "cpu", client: int = 0) -> tuple[Tensor, Tensor]:
+    """The inputs and targets of these samples of a client, pre-processed; images are channels-last."""
+    x = prepared_inputs(samples.x[indices], samples.preprocessing, (samples.mean, samples.std), client)
+    return x.to(device), torch.from_numpy(samples.y[indices]).to(device)
+
+
+def prepared_inputs(
+    x: np.ndarray,
+    preprocessing: Preprocessing | None,
+    channels: tuple[tuple[float, ...], tuple[float, ...]],
+    client: int = 0,
+) -> Tensor:
+    """Raw inputs of a client as a network takes them; ``channels`` are means and deviations of raw images."""
+    if x.dtype == np.uint8:
+        return normalise(torch.from_numpy(x), *(channels if preprocessing is None else preprocessing.channels(client)))
+    return torch.from_numpy(x if preprocessing is None else preprocessing.apply(x, client))
 
 
 def normalise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:

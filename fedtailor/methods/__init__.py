@@ -6,6 +6,7 @@ import pkgutil
 from functools import cache
 
 from fedtailor.errors import UserError, unknown
+from fedtailor.imports import load
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import AgentMethod, Card, Method, Payloads, shape, start
 from fedtailor.parties import (
@@ -92,16 +93,10 @@ def find(name: str) -> type[Method]:
         if name not in catalogue():
             raise unknown("method", name, catalogue())
         return catalogue()[name]
-    module, _, attribute = name.partition(":")
-    try:
-        value = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(
-            f"method {name!r} cannot be imported ({error}): it is module:Class, found from this folder"
-        ) from None
-    if not (inspect.isclass(value) and issubclass(value, Method)):
+    found: type[Method] = load(name, "method", Method)
+    if not isinstance(found, type):
         raise UserError(f"method {name!r} is not a class that extends fedtailor.Method")
-    return value
+    return found
 
 
 def spec(method: Method | type[Method]) -> str:

@@ -98,6 +98,7 @@ class Method(BaseModel):
     # Two promises that save work in evaluation. A class that overrides one of the named functions breaks the promise
     # unless it repeats it: `received_from_payload: ClassVar[bool] = True`.
     received_from_payload: ClassVar[bool] = True  # start_client, receive: load the payload's model and nothing else
+    averages_once: ClassVar[bool] = True  # finish: server.average of the models is all that is taken from replies
     pure_prepare: ClassVar[bool] = True  # prepare: the payloads depend only on server.state, which is not changed
 
     def __init_subclass__(cls, **settings: Any) -> None:

@@ -1,6 +1,7 @@
 """A network of the user's own, named 'module:Class'.
 
-FedTailor calls the class, or any function that returns a module, with the `arguments` of the settings.
+FedTailor calls the class, or a function that returns a module, with the `arguments` of the settings. Whether a name may
+be imported at all, `fedtailor.imports` decides.
 It also passes those of these parameters that the signature names:
 
     inputs      the `Inputs`: shape, outputs, vocabulary
@@ -15,7 +16,6 @@ A module may declare an adapter, a part beside body and head, by an attribute wi
 """
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from inspect import signature
 from typing import Any
 
@@ -23,13 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from fedtailor.errors import UserError
+from fedtailor.imports import load
 from fedtailor.models.evaluating import evaluating
 from fedtailor.models.inputs import Inputs
 
 
 def build_own(name: str, inputs: Inputs, arguments: Mapping[str, Any]) -> nn.Module:
     """Build the user's module, and check on one batch that its outputs have the right shape."""
-    factory = _import(name)
+    factory = load(name, "model", nn.Module)
     try:
         module = factory(**{**_offered(factory, inputs), **arguments})
     except Exception as error:
@@ -38,19 +39,6 @@ def build_own(name: str, inputs: Inputs, arguments: Mapping[str, Any]) -> nn.Mod
         raise UserError(f"model {name!r} gives a {type(module).__name__}, which is not a torch.nn.Module")
     _check_outputs(name, module, inputs)
     return module
-
-
-def _import(name: str) -> Callable[..., Any]:
-    where, _, what = name.partition(":")
-    try:
-        found = getattr(import_module(where), what, None)
-    except Exception as error:
-        raise UserError(f"model {name!r} cannot be imported: {_reason(error)}") from error
-    if not callable(found):
-        raise UserError(f"model {name!r} cannot be imported: module {where!r} has no class {what!r}")
-    if isinstance(found, type) and not issubclass(found, nn.Module):
-        raise UserError(f"model {name!r} is a class that is not a torch.nn.Module")
-    return found  # type: ignore[no-any-return]
 
 
 def _offered(factory: Callable[..., Any], inputs: Inputs) -> dict[str, Any]:

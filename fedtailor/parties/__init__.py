@@ -8,6 +8,7 @@ from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
 from fedtailor.parties.policy import Policy, check_policy, read_policy
+from fedtailor.parties.privacy import Privacy
 from fedtailor.parties.replies import Replies, check_peers
 from fedtailor.parties.requests import Ask, Decide, Key, Reward, Steps
 from fedtailor.parties.schema import Range, Schema, Tensors
@@ -31,6 +32,7 @@ __all__ = [
     "Memory",
     "Moment",
     "Policy",
+    "Privacy",
     "Question",
     "Range",
     "Replies",

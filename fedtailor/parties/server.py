@@ -17,6 +17,7 @@ from fedtailor.parties.clock import Clock
 from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
+from fedtailor.parties.privacy import Privacy, private_mean, seeded_noise, system_noise
 from fedtailor.robust import robust_mean
 from fedtailor.weights import Weights, select
 
@@ -68,6 +69,8 @@ class Server:
         family: Mapping[str, Network] | None = None,
         names: Sequence[str] = (),
         aggregation: Aggregation | None = None,
+        privacy: Privacy | None = None,
+        expected_cohort: float | None = None,
     ):
         self.network = network
         self.family = dict(family or {})  # the method's other networks, with their initial weights
@@ -81,6 +84,8 @@ class Server:
         self.greedy = greedy
         self.largest_cohort = len(sizes) if largest_cohort is None else largest_cohort
         self.aggregation = aggregation or Aggregation()
+        self.privacy = privacy or Privacy()
+        self.expected_cohort = len(sizes) if expected_cohort is None else expected_cohort  # mean number of clients
         self._clock = clock
         self.state: dict[str, Any] = {"model": select(self.initial, shared)}
         self.decisions = Decisions((), self)  # empty until the method has started
@@ -142,6 +147,10 @@ class Server:
         >>> server.weights = server.average(replies)
         >>> server.average(replies, "model/control", weights=dict.fromkeys(replies, 1.0))
         """
+        if self.privacy.hides_clients:
+            if (group, names, values) != ("model", None, None):
+                raise ValueError("a private run averages the group model once")
+            return self._private_average(replies)
         rows = [reply[group] if values is None else values[client] for client, reply in replies.items()]
         if weights is None:
             shares = [reply.number("samples") for reply in replies.values()]
@@ -149,6 +158,13 @@ class Server:
             shares = [weights[client] for client in replies]
         models = rows if names is None else [select(row, names) for row in rows]
         return robust_mean(models, shares, self.aggregation.rule, self.aggregation.malicious)
+
+    def _private_average(self, replies: Mapping[int, Payload]) -> Weights:
+        """The noisy mean of models; every client counts the same, whatever it claims."""
+        settings = self.privacy
+        normal = system_noise if settings.generator == "system" else seeded_noise(self.stream("privacy"))
+        models = {client: reply["model"] for client, reply in sorted(replies.items())}
+        return private_mean(self.weights, models, settings.clip, settings.noise, self.expected_cohort, normal)
 
     def stream(self, purpose: str) -> torch.Generator:
         """The server's random stream for a purpose in this round; each call restarts it."""

@@ -30,7 +30,8 @@ from fedtailor.methods import (
     start,
 )
 from fedtailor.models import Network, build, count_flops
-from fedtailor.runs.cohort import largest_cohort
+from fedtailor.runs.accounting import check_privacy
+from fedtailor.runs.cohort import expected_cohort, largest_cohort
 from fedtailor.runs.fitting import check_loss, measuring_of
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment
@@ -75,6 +76,8 @@ class Assembly:
             family=self.family,
             names=self.job.federation.names,
             aggregation=self.experiment.aggregation,
+            privacy=self.experiment.privacy,
+            expected_cohort=expected_cohort(self.experiment, self.clients),
         )
         start(self.method, server, keeps_best)
         return server
@@ -112,6 +115,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         network = build(model, inputs_of(federation.samples), settings.seed)
         if settings.training.precision == "bf16" and (reason := fails_in_bf16(network)):
             raise UserError(f"training.precision = 'bf16': model {model.name!r} fails in bf16 ({reason}): use 'fp32'")
+        check_privacy(settings, network)
     check_loss(settings, federation)
     job = Job(
         settings.method,
@@ -161,7 +165,11 @@ def describe_devices(settings: Experiment, resources: Resources) -> dict[str, An
     assert made.clock is not None
     flops = count_flops(made.network, inputs_of(made.job.federation.samples))
     traffic = nbytes(select(made.network.weights(), made.shared))
-    rows = made.clock.table(flops, traffic, traffic)
+    labels = made.job.federation.labels
+    table = made.clock.table(flops, traffic, traffic)
+    rows: list[dict[str, Any]] = [
+        {**row, **({"name": labels[client]} if labels else {})} for client, row in enumerate(table)
+    ]
     seconds = [row["epoch_seconds"] for row in rows if row["epoch_seconds"]]
     return {
         "model": settings.model.name,

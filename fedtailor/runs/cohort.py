@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from random import Random, SystemRandom
 
 from fedtailor.devices import VirtualClock
 from fedtailor.methods import Moment
@@ -19,6 +20,10 @@ def choose_cohort(
     """Sample the clients of a round, sorted by id; fewer if too few clients are available."""
     settings = experiment.participation
     stream = numpy_stream(moment.seed, moment.episode, moment.round, "cohort")
+    if experiment.privacy.hides_clients:  # the accountant needs Poisson sampling; a cohort may be empty
+        assert not isinstance(settings.ratio, tuple)
+        drawn = SystemRandom() if experiment.privacy.generator == "system" else Random(stream.randint(2**31))
+        return [client for client in range(clients) if drawn.random() < settings.ratio]
     if settings.clients is not None:
         size = min(settings.clients, clients)
     else:
@@ -36,10 +41,18 @@ def choose_cohort(
 def largest_cohort(experiment: Experiment, clients: int) -> int:
     """The largest possible number of clients in a round."""
     settings = experiment.participation
+    if experiment.privacy.hides_clients:
+        return clients
     if settings.clients is not None:
         return min(settings.clients, clients)
     highest = settings.ratio[1] if isinstance(settings.ratio, tuple) else settings.ratio
     return _size(highest, clients)
+
+
+def expected_cohort(experiment: Experiment, clients: int) -> float:
+    """The mean number of clients in a round of a private run."""
+    ratio = experiment.participation.ratio
+    return clients * (ratio if isinstance(ratio, float) else 1.0)
 
 
 def _size(ratio: float, clients: int) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedtailor.engines import Job
 from fedtailor.learning.precision import native_bf16
 from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
+from fedtailor.runs.accounting import promise
 from fedtailor.runs.callbacks import Callback, CallbackList
 from fedtailor.runs.disk import DiskWatch
 from fedtailor.runs.environment import differences
@@ -85,6 +86,7 @@ def _doubts(settings: Experiment, loop: RoundLoop, remote: bool) -> Iterator[str
         method.inert(),
         method.misfit(settings.training, loop.server.network),
         "there is no table [devices]: all devices are taken to be equal" if timeless else None,
+        promised.sentence if (promised := promise(settings, settings.rounds)) else None,
     ):
         if doubt:
             yield f"{method.name or spec(method)}: {doubt}"

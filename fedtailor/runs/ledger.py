@@ -172,7 +172,14 @@ class Ledger:
         server.memory.settle()
         count, total = work.moment.episode * self.rounds + work.moment.round, self.episodes * self.rounds
         rewards = _mean_rewards(work.decisions)
-        return RoundReport(count, total, tuple(cohort), dict(work.failed), down, up, seconds, metrics, rewards, clock)
+        failed = dict(work.failed)
+        names = {client: server.names[client] for client in failed if server.names[client] != f"client-{client}"}
+        return RoundReport(count, total, tuple(cohort), failed, down, up, seconds, metrics, rewards, clock, names)
+
+    def charge(self) -> None:
+        """Count a round that begins: repeated after a crash, its noise differs, so that it costs privacy twice."""
+        with self.store.transaction():
+            self.store.set_meta("private_rounds", (self.store.meta("private_rounds") or 0) + 1)
 
     def final_scores(self) -> tuple[dict[int, Score], set[int]]:
         """The results that the final pass has stored so far: scores, and the clients that failed."""

@@ -83,6 +83,8 @@ class RoundLoop:
 
     def _one_round(self) -> None:
         begin, watch = time.perf_counter(), self.tasks.watch
+        if self.experiment.privacy.generator == "system":
+            self.ledger.charge()
         watch.reset()
         server, method, drive = self.server, self.method, self.phases.drive
         work = Round(server.moment)
@@ -98,7 +100,7 @@ class RoundLoop:
             replies = self.phases.fit(payloads, work, plan.measure, plan.alone)
         with watch.phase("evaluate"):
             self.evaluator.score_received(plan, work)
-        if replies:
+        if replies or self.experiment.privacy.hides_clients:  # without replies there is still noise
             with watch.phase("server"), self._undoing("finish"):
                 drive(method.finish(server, replies), server, work)
                 server.decisions.end_round(server)
@@ -117,7 +119,7 @@ class RoundLoop:
             phases = partial(watch.seconds, getattr(self.tasks.engine, "workers", 1))
             report = self.ledger.commit(server, cohort, work, metrics, begin, phases)
         self.callbacks.round_done(report)
-        if not work.trained:
+        if cohort and not work.trained:
             self._check_fruit()
 
     @contextmanager

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedtailor.data import DataSettings, Federation, build, resolve
+from fedtailor.data.federation import prepared
 from fedtailor.data.partitions import Given
 from fedtailor.engines import Engine, open_engine
+from fedtailor.errors import UserError
 from fedtailor.runs.settings import Experiment
 
 
@@ -27,10 +29,19 @@ class Resources:
     def _clean(self, settings: Experiment) -> Federation:
         """The data; loaded again only if the settings ask for other data."""
         if self.given is not None:
-            return self.given
+            return self._given(settings.data)
         key = (settings.data, settings.partition_seed, settings.carves_validation)
         if self._federation is None or self._federation[0] != key:
             self._federation = (key, build(*key[:2], needs_validation=key[2]))
+        return self._federation[1]
+
+    def _given(self, settings: DataSettings) -> Federation:
+        """The caller's federation, pre-processed as the settings say; the nodes of a real one did it themselves."""
+        assert self.given is not None
+        if settings.source == "nodes" or self.given.samples.preprocessing is not None:
+            return self.given
+        if self._federation is None or self._federation[0] != settings.preprocess:
+            self._federation = (settings.preprocess, prepared(self.given, settings.preprocess))
         return self._federation[1]
 
     def resolved(self, settings: Experiment) -> Experiment:
@@ -39,7 +50,9 @@ class Resources:
             return settings
         federation = self.federation(settings)
         if self.given is not None:
-            data = DataSettings(source="python", clients=federation.clients, partition=Given())
+            data = DataSettings(
+                source="python", clients=federation.clients, partition=Given(), preprocess=settings.data.preprocess
+            )
         else:
             data = resolve(settings.data, federation.samples)
         return settings.model_copy(update={"data": data})
@@ -60,6 +73,20 @@ class Resources:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def again(settings: Experiment, given: Federation | None, sentence: str) -> Experiment:
+    """The settings to read the data of a run again; ``sentence`` begins the error.
+
+    The digest decides whether the data are the same, so the recorded number of clients is no demand.
+    """
+    if settings.data.source == "python" and given is None:
+        raise UserError(
+            f"{sentence}: it began with a federation given in Python, which is not stored; pass it as federation=..."
+        )
+    if not isinstance(settings.data.partition, Given):
+        return settings
+    return settings.model_copy(update={"data": settings.data.model_copy(update={"clients": None})})
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedtailor.errors import UserError
+from fedtailor.runs.accounting import Promise
 from fedtailor.runs.measures import Measures
 from fedtailor.runs.statistics import Difference, Wins
 
@@ -39,6 +40,8 @@ class RunSummary:
         Time on the clients' devices; None without devices.
     warnings : tuple of str
         What the run warned about: settings that make the method inert or break one of its assumptions.
+    privacy : Promise or None
+        The differential privacy of the rounds so far; None without privacy.
     """
 
     name: str
@@ -56,6 +59,7 @@ class RunSummary:
     failed_tasks: int
     clock: ClockSummary | None = None
     warnings: tuple[str, ...] = ()
+    privacy: Promise | None = None
 
     @property
     def received(self) -> Measures:
@@ -73,11 +77,13 @@ class RunSummary:
         return self._measured("final")
 
     def as_dict(self) -> dict[str, Any]:
-        """The summary as one JSON document; without a clock it has no key ``clock``."""
+        """The summary as one JSON document; without a clock or privacy it has no such key."""
         values = {**vars(self), "metrics": {model: found.as_dict() for model, found in self.metrics.items()}}
         values["warnings"] = list(self.warnings)
-        clock = values.pop("clock")
-        return values if clock is None else {**values, "clock": asdict(clock)}
+        for name in ("clock", "privacy"):
+            if (found := values.pop(name)) is not None:
+                values[name] = asdict(found)
+        return values
 
     def _measured(self, model: str) -> Measures:
         if model not in self.metrics:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedtailor import imports
 from fedtailor.data import Federation
 from fedtailor.engines import Job
 from fedtailor.errors import UserError
@@ -25,7 +26,7 @@ from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.folders import check_place, fresh_name, remove
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.reading import Run
-from fedtailor.runs.resources import Resources, own_or_given
+from fedtailor.runs.resources import Resources, again, own_or_given
 from fedtailor.runs.sections import Evaluation
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import Store
@@ -136,6 +137,7 @@ def pretrain(
         return _begin(place, rehearsal, resources, one_callback(callbacks), deciders, notes, overwrite)
 
 
+@imports.foreign()
 def resume(
     folder: str | Path,
     *,
@@ -181,10 +183,7 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
-        if settings.data.source == "python" and resources.given is None:
-            raise UserError(
-                f"{place} began with a federation given in Python: resume it with fedtailor.resume(..., federation=...)"
-            )
+        settings = again(settings, resources.given, f"{place} cannot resume")
         job = job_of(settings, resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
@@ -217,6 +216,7 @@ def _begin(
 ) -> Run:
     check_place(place, overwrite)
     settings.method.check()
+    imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
@@ -247,6 +247,8 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
         draft.chmod(0o755)
         (draft / "experiment.toml").write_text(toml.dumps(settings.as_dict()), encoding="utf-8")
         (draft / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
+        if (prepared := job.federation.samples.preprocessing) is not None:
+            (draft / "preprocessing.json").write_text(json.dumps(prepared.as_dict()) + "\n", encoding="utf-8")
         meta = {
             "experiment": settings.as_dict(),
             "environment": environment(),

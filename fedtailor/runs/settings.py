@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
+from fedtailor import imports
 from fedtailor.data import DataSettings
 from fedtailor.devices import Devices
 from fedtailor.engines import Attack, EngineSettings
@@ -14,7 +15,7 @@ from fedtailor.errors import UserError
 from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Method, find, spec
 from fedtailor.models import ModelSettings
-from fedtailor.parties import Aggregation
+from fedtailor.parties import Aggregation, Privacy
 from fedtailor.runs.mistakes import Mistakes, mistakes, shown, shown_key
 from fedtailor.runs.sections import CompareSettings, Evaluation, Participation, PretrainSettings
 
@@ -43,7 +44,7 @@ class Experiment(BaseModel):
         The seed of every random stream.
     rounds : int
         Rounds of the federation.
-    data, model, training, participation, aggregation, evaluation, engine : settings
+    data, model, training, participation, aggregation, privacy, evaluation, engine : settings
         The tables of the same names.
     method : Method
         The method, with its hyper-parameters as fields.
@@ -74,6 +75,7 @@ class Experiment(BaseModel):
     participation: Participation = Participation()
     devices: Devices | None = Field(None, description="the clients' devices; without them there is no virtual clock")
     aggregation: Aggregation = Aggregation()
+    privacy: Privacy = Privacy()
     attack: Attack | None = Field(None, description="malicious clients of a simulation; without it all are honest")
     evaluation: Evaluation = Evaluation()
     engine: EngineSettings = EngineSettings()
@@ -144,7 +146,8 @@ def recorded(values: Mapping[str, Any]) -> Experiment:
     table = values.get("compare", {})
     if "metric" in table:
         table["model"] = table.pop("metric")
-    return experiment(values)
+    with imports.foreign():
+        return experiment(values)
 
 
 def method_dict(method: Method) -> dict[str, Any]:

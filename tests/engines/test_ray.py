@@ -26,6 +26,7 @@ from fedtailor.methods import Moment, Payload, find
 from fedtailor.models import ModelSettings
 from fedtailor.runs import Callback, Resources
 from fedtailor.runs.store import Store
+from tests.support.processes import listening_ports
 
 # Ray leaves files and processes of its own to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -37,6 +38,21 @@ def engine() -> Iterator[ray_engine.Ray]:
     yield made
     made.close()
     gc.collect()
+
+
+def test_a_local_ray_listens_on_the_loopback_only(engine: ray_engine.Ray) -> None:
+    found = listening_ports()
+    assert found
+    assert {address[-8:] for address in found.values()} == {"0100007F"}  # 127.0.0.1, perhaps as an address of IPv6
+
+
+def test_a_local_ray_answers_nobody_without_its_token(engine: ray_engine.Ray) -> None:
+    address = ray_engine.ray.get_runtime_context().gcs_address
+    code = f"from ray._raylet import GcsClient; GcsClient(address={address!r}); print('in')"
+    strange = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    said = subprocess.run([sys.executable, "-c", code], env=strange, capture_output=True, text=True, check=False)
+    assert "AuthenticationError" in said.stderr
+    assert "in" not in said.stdout
 
 
 def test_opening_ray_leaves_the_signals_alone(engine: ray_engine.Ray) -> None:

@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="needs the extra 'flower'")
 from fedtailor.flower import programs
 from tests.support.attacks import evil_app, submit
 from tests.support.federation import HOST, Place, place, settings
-from tests.support.ports import answers, free_port
+from tests.support.processes import answers, free_port
 from tests.support.waiting import wait_until
 
 

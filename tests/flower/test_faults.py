@@ -23,7 +23,7 @@ from fedtailor.flower.keys import ServerKeys
 from fedtailor.runs import Experiment
 from fedtailor.runs.store import Store
 from tests.support.federation import HOST, Place, kill, outcome, place, settings, simulate
-from tests.support.ports import free_port
+from tests.support.processes import free_port
 from tests.support.waiting import PATIENCE, wait_until
 
 DEADLINE = 40.0

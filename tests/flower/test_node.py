@@ -202,6 +202,17 @@ def test_code_that_the_owner_did_not_allow_is_not_imported(node: Node, part: str
     assert "--allow os:system" in answer["reason"]
 
 
+def test_a_method_s_other_networks_pass_the_same_gate(node: Node, tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    network = {"name": "os:system", "arguments": {"command": f"touch {written}"}}
+    frame = framed(node, method="hapfl")
+    frame["job"]["method"][1] |= {"sizes": ["small", network]}
+    header, blobs = task_message([Task("score", 0, Moment(0, round=1), -1, b"", network="os:system", clients=(1,))])
+    answer, _ = decode(node.answer(encode({**header, **frame}, blobs)))
+    assert "--allow os:system" in str(answer), answer["results"][0]["failure"]
+    assert not written.exists()
+
+
 @pytest.mark.parametrize("request_bytes", [b"", b"x" * 100, encode({"kind": "tasks"}), encode({"no": "kind"})])
 def test_anything_gets_an_answer_and_no_crash(node: Node, request_bytes: bytes) -> None:
     answer, _ = decode(node.answer(request_bytes))

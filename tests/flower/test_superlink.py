@@ -15,9 +15,9 @@ from flwr.supercore.control import ControlHttpClient
 
 from fedtailor.flower import keys, sockets
 from fedtailor.flower.coordinator.link import Link
-from tests.support.attacks import as_nobody, evil_app, listening_ports, submit
+from tests.support.attacks import as_nobody, evil_app, submit
 from tests.support.federation import HOST
-from tests.support.ports import answers
+from tests.support.processes import answers, listening_ports
 from tests.support.waiting import wait_until
 
 

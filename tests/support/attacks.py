@@ -1,6 +1,5 @@
 """What an attacker on the machine does: find the ways to Flower, and submit an app that leaves traces."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from fedtailor.flower import sockets
-from tests.support.federation import descendants
 
 PROJECT = """
 [project]
@@ -79,25 +77,6 @@ def submit(app: bytes, *, port: int = 0, path: Path | None = None, authority: Pa
         return False
     finally:
         control.close()
-
-
-def listening_ports() -> dict[int, str]:
-    """The TCP ports on which programs that this process started listen, and the address of each, in hexadecimal."""
-    inodes = set()
-    for process in descendants(os.getpid()):
-        try:
-            links = [os.readlink(file) for file in Path(f"/proc/{process}/fd").iterdir()]
-        except OSError:
-            continue  # it has ended
-        inodes |= {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:")}
-    found = {}
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                address, _, port = fields[1].rpartition(":")
-                found[int(port, 16)] = address
-    return found
 
 
 def as_nobody(code: str) -> list[str]:

@@ -15,6 +15,7 @@ from fedtailor.flower.coordinator.link import Link, Reply
 from fedtailor.flower.node.node import Node
 from fedtailor.runs import Experiment, Resources, Run, experiment, run
 from fedtailor.runs.store import Store
+from tests.support.processes import descendants
 from tests.support.waiting import PATIENCE
 
 HOST = "127.0.0.1"
@@ -140,19 +141,6 @@ def kill(process: subprocess.Popen[bytes]) -> None:
         except ProcessLookupError:
             continue
     process.wait()
-
-
-def descendants(pid: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):
-                continue
-            if parent == pid:
-                found += [int(entry.name), *descendants(int(entry.name))]
-    return found
 
 
 @contextmanager

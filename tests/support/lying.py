@@ -1,7 +1,7 @@
 """A node that lies: what it sends instead of its answer, by name.
 
-``python -m tests.support.lying join ...`` is `fedtailor join` of such a node. $LIES names, separated by semicolons, what it
-sends instead of its answers to tasks, one after the other; later answers are true.
+``python -m tests.support.lying join ...`` is `fedtailor join` of such a node. $LIES names, separated by semicolons,
+what it sends instead of its answers to tasks, one after the other; later answers are true.
 """
 
 import os

@@ -130,7 +130,7 @@ class FlowerEngine(Engine):
             "rounds": self.rounds,
             "client": client,
             "clients": federation.clients,
-            "job": job_header(job, None),
+            "job": {**job_header(job, None), "imports": None},  # a node has rules of its own
             "outline": {**federation.outline(), "names": []},  # a node need not know the others' names
             "data": self.nodes.data,
             "limit": self.limit,

@@ -94,7 +94,7 @@ def serve_on(
         nodes.gather(clients, progress)
     limit, deadline = settings.engine.limit_bytes, settings.engine.deadline
     engine = FlowerEngine(link, nodes, settings.name, settings.rounds, deadline, limit)
-    resources = Resources(given=federation_of(nodes.members), engine=engine)
+    resources = Resources(given=federation_of(nodes.members, settings.data.preprocess), engine=engine)
     if members:
         done = resume(folder, resources=resources, callbacks=callbacks, engine=settings.engine.model_dump())
     else:
@@ -112,13 +112,14 @@ def federated(settings: Experiment) -> Experiment:
     if settings.attack is not None:
         raise UserError("attack: malicious clients belong to a simulation; remove the table [attack]")
     aggregation = settings.aggregation
-    if "clip" not in aggregation.model_fields_set:
+    if "clip" not in aggregation.model_fields_set and not settings.privacy.hides_clients:  # which clips by itself
         aggregation = aggregation.model_copy(update={"clip": CLIP})
     split = settings.data.with_defaults()
-    kept = {key: getattr(split, key) for key in ("clients", "split", "val", "seed")}
+    kept = {key: getattr(split, key) for key in ("clients", "split", "val", "seed", "preprocess")}
     changes: dict[str, Any] = {
         "data": DataSettings(source="nodes", partition=Given(), **kept),
         "aggregation": aggregation,
+        "privacy": settings.privacy.model_copy(update={"generator": "system"}),
         "engine": settings.engine.model_copy(update={"kind": "flower"}),
         "evaluation": settings.evaluation.model_copy(update={"together": False}),
     }
@@ -137,7 +138,7 @@ def _with_precision(settings: Experiment, folder: Path) -> Experiment:
 def _data_settings(settings: Experiment) -> dict[str, Any]:
     """Return what a node needs to split its data."""
     return {
-        "settings": settings.data.model_dump(mode="json", include={"split", "val", "seed"}),
+        "settings": settings.data.model_dump(mode="json", include={"split", "val", "seed", "preprocess"}),
         "seed": settings.seed,
         "validation": settings.carves_validation,
     }

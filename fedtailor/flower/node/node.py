@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fedtailor.data import DataSettings, Federation, Samples
+from fedtailor import imports
+from fedtailor.data import Column, DataSettings, Federation, Samples
 from fedtailor.data.federation import one_client
+from fedtailor.data.preprocessing import Preprocessing, with_own
 from fedtailor.data.roster import Entry
 from fedtailor.engines import Job, Result, Task
 from fedtailor.engines.codec import job_from, result_message, tasks_from
@@ -71,7 +73,8 @@ class Node:
                 return self._finish(header)
             if header["kind"] == "turned away":
                 return self._turned_away(header)
-            return self._execute_all(header, blobs)
+            with imports.foreign(self.allowed, "this node's owner can allow it with --allow {name}"):
+                return self._execute_all(header, blobs)
         except UserError as refusal:
             return encode({"kind": "refusal", "reason": str(refusal)})
         except Exception as error:
@@ -81,8 +84,10 @@ class Node:
 
     def _describe(self, header: Mapping[str, Any]) -> bytes:
         self.finished = False
+        data = header["data"]
+        preprocess = DataSettings.model_validate(data["settings"]).preprocess
         bf16 = "native" if native_bf16(self.device) else "emulated"
-        entry = Entry.of(self.name, self._split(header["data"]), {**environment(), "bf16": bf16})
+        entry = Entry.of(self.name, self._split(data), {**environment(), "bf16": bf16}, preprocess)
         return encode({"kind": "hello", "entry": asdict(entry)})
 
     def _finish(self, header: Mapping[str, Any]) -> bytes:
@@ -157,20 +162,17 @@ class Node:
         """Return a worker for the job of a message: the last one if the job is the same."""
         key = digest(encode({name: header[name] for name in ("job", "client", "clients", "outline", "data")}))
         if self._worker is None or self._worker[0] != key:
-            self._check_code(header["job"])
+            self._check_method(header["job"]["method"][0])
             here = self._split(header["data"])
-            federation = Federation(_relabelled(here.samples, header["outline"]), here.train, here.val, here.test)
+            samples = _prepared(_relabelled(here.samples, header["outline"]), header["outline"], here.train[0])
+            federation = Federation(samples, here.train, here.val, here.test, (self.name,))
             job = job_from(header["job"], federation.placed(header["client"], header["clients"]))
             self._worker = (key, Worker(replace(job, device=self.device)))
         return self._worker[1]
 
-    def _check_code(self, job: Mapping[str, Any]) -> None:
-        """Refuse to import code that the owner of this node did not allow."""
-        for name in (job["method"][0], job["model"]["name"]):
-            if ":" in name and name not in self.allowed:
-                raise UserError(f"this node does not run {name!r}: its owner can allow it with --allow {name}")
-        if ":" not in job["method"][0] and job["method"][0] not in catalogue():
-            raise UserError(f"this node has no method {job['method'][0]!r}: is its fedtailor older?")
+    def _check_method(self, name: str) -> None:
+        if ":" not in name and name not in catalogue():
+            raise UserError(f"this node has no method {name!r}: is its fedtailor older?")
 
     def _run_folder(self, header: Mapping[str, Any]) -> Path:
         """Return the folder of a run; the name comes from the coordinator, so only safe characters are used."""
@@ -200,12 +202,38 @@ def listen(node: Node, path: Path, until: Callable[[], bool]) -> None:
 
 
 def _relabelled(samples: Samples, outline: Mapping[str, Any]) -> Samples:
-    """Return the samples with the labels of the whole federation, which may have more classes than this client."""
+    """Return the samples with the classes and categories of the whole federation, which may have more of them."""
     classes = tuple(outline["classes"])
-    if classes == samples.classes:
-        return samples
-    missing = set(samples.classes) - set(classes)
+    if classes != samples.classes:
+        samples = replace(samples, classes=classes, y=_places("class", samples.classes, classes)[samples.y])
+    columns = tuple(Column(name, tuple(categories)) for name, categories in outline.get("columns", ()))
+    if columns != samples.columns:
+        x = samples.x.copy()
+        for j, (own, agreed) in enumerate(zip(samples.columns, columns, strict=True)):
+            known = ~np.isnan(x[:, j])
+            if own.categories:
+                places = _places(f"category of {own.name!r},", own.categories, agreed.categories)
+                x[known, j] = places[x[known, j].astype(np.int64)]
+            elif agreed.categories and known.any():
+                raise UserError(f"the column {own.name!r} holds numbers here and words on other nodes: make them alike")
+        samples = replace(samples, columns=columns, x=x)
+    return samples
+
+
+def _places(what: str, own: tuple[str, ...], agreed: tuple[str, ...]) -> np.ndarray:
+    """The place of each of our names among those of the whole federation."""
+    missing = set(own) - set(agreed)
     if missing:
-        raise UserError(f"the coordinator does not know the class {min(missing)!r}")
-    places = np.array([classes.index(name) for name in samples.classes], np.int64)
-    return replace(samples, classes=classes, y=places[samples.y])
+        raise UserError(f"the coordinator does not know the {what} {min(missing)!r}")
+    return np.array([agreed.index(name) for name in own], np.int64)
+
+
+def _prepared(samples: Samples, outline: Mapping[str, Any], train: np.ndarray) -> Samples:
+    """Return the samples with the pre-processing of the federation, and with their own statistics if it says so."""
+    facts = outline.get("preprocessing")
+    if facts is None:
+        return samples
+    preprocessing = Preprocessing.from_dict(facts)
+    if preprocessing.settings.statistics == "client":
+        preprocessing = with_own(preprocessing, samples, train)
+    return replace(samples, preprocessing=preprocessing)

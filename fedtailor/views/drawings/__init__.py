@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedtailor import imports
 from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, find
 from fedtailor.runs import Run
@@ -38,7 +39,8 @@ def _method_name(run: Run) -> str:
     """The name of a run's method or, in a pre-training, of the method whose agents it pre-trains."""
     spec = str(run.settings["method"]["name"])
     try:
-        kind = find(spec)
+        with imports.foreign():
+            kind = find(spec)
     except UserError:  # a method of the user's own that is not here
         return spec
     return ((kind.rehearses if issubclass(kind, AgentMethod) else None) or kind).name

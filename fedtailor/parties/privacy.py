@@ -1,0 +1,88 @@
+"""The ``[privacy]`` settings of an experiment, and the private sum of what clients send."""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from fedtailor.weights import Weights, delta, norm
+
+Generator = Literal["seeded", "system"]
+Noise = Callable[[Tensor], Tensor]  # standard normal numbers of the shape and type of a tensor
+
+
+class Privacy(BaseModel):
+    """Differential privacy of clients: nobody learns from the models whether one client took part.
+
+    The server adds clipped changes and Gaussian noise (McMahan et al., 2018). Private parts of the models stay on
+    the clients and need no noise.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    level: Literal["none", "client"] = Field("none", description="client: hide whether a client took part at all")
+    clip: float = Field(1.0, gt=0, description="longest change that a client may send")
+    noise: float = Field(1.0, ge=0, le=1e6, description="deviation of the noise on the sum of changes, in clips")
+    delta: float = Field(1e-5, gt=0, lt=1, description="probability with which epsilon need not hold")
+    generator: Generator = Field(
+        "seeded",
+        description="seeded: noise of the run's streams, for simulations; system: noise of the operating system, "
+        "which nobody can repeat; a federation uses it",
+    )
+
+    @property
+    def hides_clients(self) -> bool:
+        return self.level == "client"
+
+
+def private_mean(
+    start: Mapping[str, Tensor],
+    models: Mapping[int, Mapping[str, Tensor]],
+    clip: float,
+    noise: float,
+    expected: float,
+    normal: Noise,
+) -> Weights:
+    """The start plus the noisy sum of clipped changes, divided by the expected number of clients.
+
+    Parameters
+    ----------
+    start
+        The model that all clients received.
+    models
+        The models that they sent, in the order of client ids; there may be none.
+    clip
+        The longest change of a client over all tensors.
+    noise
+        The deviation of the noise, in clips.
+    expected
+        The expected number of clients, which does not depend on who takes part.
+    normal
+        Makes standard normal numbers.
+    """
+    total = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
+    for model in models.values():
+        change = delta({name: model[name] for name in start}, start)
+        shorter = min(1.0, clip / max(norm(change), 1e-300))
+        for name, tensor in change.items():
+            total[name].add_(tensor, alpha=shorter)
+    return {name: start[name] + (tensor + noise * clip * normal(tensor)) / expected for name, tensor in total.items()}
+
+
+def seeded_noise(stream: torch.Generator) -> Noise:
+    """Noise of a random stream."""
+    return lambda like: torch.randn(like.shape, generator=stream, dtype=like.dtype)
+
+
+def system_noise(like: Tensor) -> Tensor:
+    """Noise of the operating system's generator, by the method of Box and Muller."""
+    count = like.numel()
+    raw = np.frombuffer(os.urandom(16 * count), dtype=np.uint64).reshape(2, count)
+    uniform = ((raw >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53  # in (0, 1)
+    values = np.sqrt(-2 * np.log(uniform[0])) * np.cos(2 * math.pi * uniform[1])
+    return torch.from_numpy(values).to(like.dtype).reshape(like.shape)
