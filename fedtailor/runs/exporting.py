@@ -65,8 +65,11 @@ class Model:
         with torch.inference_mode():
             return self.module(inputs)  # type: ignore[no-any-return]
 
-    def predict(self, x: np.ndarray) -> list[str]:
-        """The predicted class names for raw samples."""
+    def predict(self, x: np.ndarray) -> list[Any]:
+        """The predictions for raw samples: names of classes or, in a regression, numbers."""
+        if not self.card["classes"]:
+            outputs = self.outputs(x)
+            return outputs.flatten().tolist() if outputs.shape[1] == 1 else outputs.tolist()
         return [self.card["classes"][index] for index in self.outputs(x).argmax(1).tolist()]
 
 

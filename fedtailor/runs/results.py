@@ -121,10 +121,10 @@ class ComparisonRow:
         The label of the method.
     seeds : int
         Number of finished runs.
-    accuracy : mapping of str to Spread
-        By model: ``received``, ``held``, ``global`` and ``final``.
+    headline : mapping of str to Spread
+        The headline measure by model: ``received``, ``held``, ``global`` and ``final``.
     worst, worst_tenth, deviation : Spread
-        Accuracy of the worst client and of the worst tenth, and deviation over clients, of the headline model.
+        The measure of the worst client and of the worst tenth, and its deviation over clients, of the headline model.
     megabytes, seconds : float or None
         What a run sends and receives, and its measured time, on average.
     clock : MeanClock or None
@@ -137,7 +137,7 @@ class ComparisonRow:
 
     method: str
     seeds: int
-    accuracy: Mapping[str, Spread]
+    headline: Mapping[str, Spread]
     worst: Spread
     worst_tenth: Spread
     deviation: Spread
@@ -151,7 +151,7 @@ class ComparisonRow:
         """The row with one value per key, as in the JSON document and the CSV file."""
         row: dict[str, Any] = {"method": self.method, "seeds": self.seeds}
         extras = {"worst": self.worst, "worst_tenth": self.worst_tenth, "deviation": self.deviation}
-        for name, spread in {**self.accuracy, **extras}.items():
+        for name, spread in {**self.headline, **extras}.items():
             row |= {name: spread.mean, f"{name}_std": spread.std}
         row |= {"megabytes": self.megabytes, "seconds": self.seconds, **self._decided()}
         if self.clock is not None:
@@ -190,7 +190,9 @@ class ComparisonSummary:
     name: str
     folder: str
     model: str  # the headline model
-    average: str  # how accuracies are averaged: "per client" or "per sample"
+    measure: str  # the headline measure
+    percent: bool  # whether the headline measure is a share that is written in percent
+    average: str  # how the measure is averaged: "per client" or "per sample"
     seeds: tuple[int, ...]
     table: tuple[ComparisonRow, ...]
     baseline: str = ""  # the row that the others are compared with

@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -237,14 +236,16 @@ def _begin(
 
 
 def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any]) -> None:
-    """Create the run's folder atomically: it is complete or does not exist."""
+    """Create the run's folder atomically: it is complete or does not exist.
+
+    Only this account can open it, because states and models are made from clients' data.
+    """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     except OSError as error:
         raise UserError(f"{place} cannot be made: {error.strerror}") from None
     try:
-        draft.chmod(0o755)
         (draft / "experiment.toml").write_text(toml.dumps(settings.as_dict()), encoding="utf-8")
         (draft / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
         if (prepared := job.federation.samples.preprocessing) is not None:
@@ -255,7 +256,7 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
             "federation": job.federation.digest(),
             "clients": job.federation.clients,
             "samples": outline(job.federation),
-            "measuring": asdict(measuring_of(settings, job.federation)),
+            "measuring": measuring_of(settings, job.federation).as_dict(),
             "devices": devices_digest(settings, job),
             **notes,
         }
