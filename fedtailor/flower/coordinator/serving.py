@@ -15,6 +15,7 @@ from fedtailor.flower.coordinator.nodes import Nodes
 from fedtailor.flower.coordinator.saying import Saying
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.programs import require
+from fedtailor.learning import TrainingSettings
 from fedtailor.runs import Run, resume, run
 from fedtailor.runs.assembly import with_precision
 from fedtailor.runs.callbacks import Callback
@@ -120,6 +121,7 @@ def federated(settings: Experiment) -> Experiment:
         "data": DataSettings(source="nodes", partition=Given(), **kept),
         "aggregation": aggregation,
         "privacy": settings.privacy.model_copy(update={"generator": "system"}),
+        "training": _private_training(settings.training),
         "engine": settings.engine.model_copy(update={"kind": "flower"}),
         "evaluation": settings.evaluation.model_copy(update={"together": False}),
     }
@@ -133,6 +135,13 @@ def _with_precision(settings: Experiment, folder: Path) -> Experiment:
     with Store(folder) as store:
         known = experiment(store.meta("experiment")).training.precision
     return settings.model_copy(update={"training": settings.training.model_copy(update={"precision": known})})
+
+
+def _private_training(settings: TrainingSettings) -> TrainingSettings:
+    """Return the settings with batches and noise of private training from the operating system's generator."""
+    if settings.dp_sgd is None:
+        return settings
+    return settings.model_copy(update={"dp_sgd": settings.dp_sgd.model_copy(update={"generator": "system"})})
 
 
 def _data_settings(settings: Experiment) -> dict[str, Any]:
