@@ -48,6 +48,7 @@ def run_episodes(
         if not engine.remote:
             callbacks = CallbackList([callbacks, DiskWatch(store, job.federation.clients, callbacks)])
         with _stop_at_boundary() as stop:
+            engine.stop = stop
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
             for sentence in _doubts(settings, loop, engine.remote):
