@@ -14,7 +14,7 @@ from fedtailor.errors import UserError
 commands = typer.Typer()
 keys_commands = typer.Typer(
     help="Keys of a federation: which nodes may take part, and how nodes recognise their coordinator.",
-    epilog="Example: fedtailor keys init keys --host coordinator.example --node anna --node bert",
+    epilog="Example: fedtailor keys add keys bert",
 )
 
 
@@ -64,7 +64,9 @@ def serve(
     show_run(done, as_json)
 
 
-@commands.command(epilog="Example: fedtailor join --coordinator c.example:8000 --keys keys/nodes/anna --data anna.npz")
+@commands.command(
+    epilog="Example: fedtailor join --coordinator c.example:8000 --keys keys/nodes/anna --data anna.npz --state anna"
+)
 def join(
     coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The address where 'fedtailor serve' listens.")],
     data: Annotated[
