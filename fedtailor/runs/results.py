@@ -40,8 +40,8 @@ class RunSummary:
         Time on the clients' devices; None without devices.
     warnings : tuple of str
         What the run warned about: settings that make the method inert or break one of its assumptions.
-    privacy : Promise or None
-        The differential privacy of the rounds so far; None without privacy.
+    privacy : tuple of Promise
+        The differential privacy of clients and of records; empty without privacy.
     """
 
     name: str
@@ -59,7 +59,7 @@ class RunSummary:
     failed_tasks: int
     clock: ClockSummary | None = None
     warnings: tuple[str, ...] = ()
-    privacy: Promise | None = None
+    privacy: tuple[Promise, ...] = ()
 
     @property
     def received(self) -> Measures:
@@ -80,10 +80,9 @@ class RunSummary:
         """The summary as one JSON document; without a clock or privacy it has no such key."""
         values = {**vars(self), "metrics": {model: found.as_dict() for model, found in self.metrics.items()}}
         values["warnings"] = list(self.warnings)
-        for name in ("clock", "privacy"):
-            if (found := values.pop(name)) is not None:
-                values[name] = asdict(found)
-        return values
+        clock, privacy = values.pop("clock"), values.pop("privacy")
+        values |= {} if clock is None else {"clock": asdict(clock)}
+        return values | ({"privacy": [asdict(found) for found in privacy]} if privacy else {})
 
     def _measured(self, model: str) -> Measures:
         if model not in self.metrics:
