@@ -193,7 +193,7 @@ class Federation:
 
 
 def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) -> Federation:
-    """Load the samples, deal them to the clients and split every client's share.
+    """Load the samples, deal them to the clients, split every client's share, and fit the pre-processing.
 
     With ``needs_validation`` and no validation share in the settings, 15 % of every client's
     training samples (at least 1) become its validation set.
@@ -201,7 +201,8 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     seed = seed if settings.seed is None else settings.seed
     samples = load(settings, seed)
     settings = resolve(settings, samples)
-    return _divided(_limited(samples, settings, seed), settings, seed, needs_validation)
+    dealt = _divided(_limited(samples, settings, seed), settings, seed, needs_validation)
+    return prepared(dealt, settings.preprocess)
 
 
 def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validation: bool) -> Federation:
@@ -219,7 +220,7 @@ def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validati
     if needs_validation and not len(val.indices):
         train, val = _carve_validation(samples, train, VALIDATION, settings, seed)
     labels = samples.group_names if isinstance(settings.partition, Given) else ()
-    return prepared(Federation(samples, train, val, test, labels), settings.preprocess)
+    return Federation(samples, train, val, test, labels)
 
 
 def resolve(settings: DataSettings, samples: Samples) -> DataSettings:
