@@ -80,7 +80,7 @@ class Federation:
         Returns
         -------
         Federation
-            For ``fedtailor.run(..., federation=...)``.
+            For ``fedtailor.run(..., federation=...)``, which pre-processes it as ``[data.preprocess]`` says.
 
         Raises
         ------
@@ -134,7 +134,8 @@ class Federation:
         """This client's data, placed at index ``client`` of ``clients``; all others are empty."""
         counts = [np.where(np.arange(clients + 1) > client, shares.offsets[-1], 0) for shares in self._shares]
         train, val, test = (Shares(s.indices, n) for s, n in zip(self._shares, counts, strict=True))
-        return Federation(self.samples, train, val, test)
+        labels = tuple(self.labels[0] if k == client else f"client-{k}" for k in range(clients)) if self.labels else ()
+        return Federation(self.samples, train, val, test, labels)
 
     @property
     def _shares(self) -> tuple[Shares, Shares, Shares]:
@@ -201,8 +202,8 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) 
     seed = seed if settings.seed is None else settings.seed
     samples = load(settings, seed)
     settings = resolve(settings, samples)
-    dealt = _divided(_limited(samples, settings, seed), settings, seed, needs_validation)
-    return prepared(dealt, settings.preprocess)
+    divided = _divided(_limited(samples, settings, seed), settings, seed, needs_validation)
+    return prepared(divided, settings.preprocess)
 
 
 def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validation: bool) -> Federation:

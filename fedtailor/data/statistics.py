@@ -21,6 +21,7 @@ def table(federation: Federation) -> list[dict[str, Any]]:
     return [
         {
             "client": client,
+            **({"name": federation.labels[client]} if federation.labels else {}),
             "train": train,
             "val": val,
             "test": test,

@@ -10,12 +10,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from fedtailor.data import Federation
 from fedtailor.engines.base import Engine, Job, Result, Task
 from fedtailor.engines.codec import results_from, task_message
 from fedtailor.engines.shared_memory import SharedFederation, send_job
-from fedtailor.engines.task_queue import TaskQueue
+from fedtailor.engines.task_queue import MAX_DEATHS, TaskQueue
 from fedtailor.errors import UserError
 from fedtailor.messages.frames import Closed, receive, send
 
@@ -59,13 +60,10 @@ class Processes(Engine):
         while len(self._pool) < self.workers:
             self._pool.append(_Process())
         for worker in self._pool:
-            try:
+            with suppress(Closed):  # it died while it was idle, which `_await` notices
                 worker.send_job(job, self._shared if new_data or not worker.has_data else None)
-            except Closed:  # it died while it was idle
-                worker.restart()
-                worker.send_job(job, self._shared)
         for worker in self._pool:
-            worker.wait_ready()
+            self._await(worker)
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         self._fill_pool()
@@ -114,19 +112,36 @@ class Processes(Engine):
         assert self._job is not None
         batch = worker.busy or []
         worker.restart()
-        worker.send_job(self._job, self._shared)
-        worker.wait_ready()
+        with suppress(Closed):
+            worker.send_job(self._job, self._shared)
+        self._await(worker)
         queue.repeat(batch)
+
+    def _await(self, worker: "_Process") -> None:
+        """Wait until a worker is ready; one that dies meanwhile is started again, a few times."""
+        assert self._job is not None
+        for _ in range(MAX_DEATHS):
+            with suppress(Closed):
+                worker.wait_ready()
+                return
+            code = worker.process.wait()
+            worker.restart()
+            with suppress(Closed):
+                worker.send_job(self._job, self._shared)
+        raise UserError(
+            f"a worker process ended {MAX_DEATHS} times while it started (exit code {code}); its message is above"
+        )
 
     def _fill_pool(self) -> None:
         """Start the workers that are missing since an earlier run was left."""
         new = [_Process() for _ in range(self.workers - len(self._pool))]
         for worker in new:
             assert self._job is not None, "start comes first"
-            worker.send_job(self._job, self._shared)
-        for worker in new:
-            worker.wait_ready()
+            with suppress(Closed):
+                worker.send_job(self._job, self._shared)
         self._pool += new
+        for worker in new:
+            self._await(worker)
 
     def _stop_busy(self) -> None:
         """End the workers that are in the middle of a task when the caller leaves a run."""
@@ -148,14 +163,9 @@ class _Process:
         self.has_data = True
 
     def wait_ready(self) -> None:
-        try:
-            header, _ = receive(self.connection)
-            if "refusal" in header:
-                raise UserError(header["refusal"])
-        except Closed:
-            raise UserError(
-                f"a worker process ended while it started (exit code {self.process.wait()}); its message is above"
-            ) from None
+        header, _ = receive(self.connection)
+        if "refusal" in header:
+            raise UserError(header["refusal"])
 
     def restart(self) -> None:
         self.stop()

@@ -101,7 +101,7 @@ def init(folder: Path, hosts: Sequence[str], nodes: Sequence[str]) -> list[Path]
         raise UserError(f"{folder} already holds keys: add nodes with 'fedtailor keys add', or name another folder")
     _check_names(nodes)
     names = _alternative_names(hosts)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     issuer, subject = _common_name("FedTailor federation"), _common_name(hosts[0] if hosts else "localhost")
     pem = serialization.Encoding.PEM
@@ -124,7 +124,8 @@ def add(folder: Path, node: str) -> Path:
     place = folder / "nodes" / node
     if place.exists():
         raise UserError(f"{place} exists: to make new keys for this node, remove the folder first")
-    place.mkdir(parents=True)
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    place.mkdir(mode=0o700)
     key = ec.generate_private_key(ec.SECP384R1())
     _write(place / "ca.pem", (folder / "ca.pem").read_bytes())
     _write(place / "node.key", _private(key, serialization.PrivateFormat.OpenSSH), secret=True)

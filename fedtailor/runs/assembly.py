@@ -165,7 +165,11 @@ def describe_devices(settings: Experiment, resources: Resources) -> dict[str, An
     assert made.clock is not None
     flops = count_flops(made.network, inputs_of(made.job.federation.samples))
     traffic = nbytes(select(made.network.weights(), made.shared))
-    rows = made.clock.table(flops, traffic, traffic)
+    labels = made.job.federation.labels
+    table = made.clock.table(flops, traffic, traffic)
+    rows: list[dict[str, Any]] = [
+        {**row, **({"name": labels[client]} if labels else {})} for client, row in enumerate(table)
+    ]
     seconds = [row["epoch_seconds"] for row in rows if row["epoch_seconds"]]
     return {
         "model": settings.model.name,

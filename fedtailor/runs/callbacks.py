@@ -34,6 +34,7 @@ class RoundReport:
     metrics: Mapping[str, Measures] = field(default_factory=dict)  # by model; empty if nothing was evaluated
     rewards: Mapping[str, float] = field(default_factory=dict)  # the mean, by decision
     clock: RoundClock | None = None  # None without devices
+    names: Mapping[int, str] = field(default_factory=dict)  # of clients that failed and have names of their own
 
 
 class Callback:

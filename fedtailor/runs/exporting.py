@@ -26,7 +26,8 @@ from fedtailor.runs.deployed import described, kept
 from fedtailor.runs.environment import environment
 from fedtailor.runs.ledger import Ledger
 from fedtailor.runs.loop import RoundLoop
-from fedtailor.runs.resources import Resources
+from fedtailor.runs.reading import Run, find_client
+from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.settings import Experiment, experiment, method_dict
 from fedtailor.runs.store import Store
 from fedtailor.weights import Weights
@@ -69,7 +70,9 @@ class Model:
         return [self.card["classes"][index] for index in self.outputs(x).argmax(1).tolist()]
 
 
-def export_client(run: str | Path, client: int, target: str | Path, *, federation: Federation | None = None) -> Path:
+def export_client(
+    run: str | Path, client: int | str, target: str | Path, *, federation: Federation | None = None
+) -> Path:
     """Write the model that a client would deploy: the one that the final pass scored.
 
     The final pass stores these models (``evaluation.keep_models``). Otherwise the client receives and trains once
@@ -79,8 +82,8 @@ def export_client(run: str | Path, client: int, target: str | Path, *, federatio
     ----------
     run : str or Path
         The folder of the run.
-    client : int
-        The id of the client.
+    client : int or str
+        The number of the client, or its name.
     target : str or Path
         The folder to write, which must not exist.
     federation : Federation, optional
@@ -97,8 +100,11 @@ def export_client(run: str | Path, client: int, target: str | Path, *, federatio
     >>> sorted(file.name for file in folder.iterdir())
     ['card.json', 'model.safetensors']
     """
-    settings, job, network, weights = personal_model(run, client, federation)
-    return _write(Path(target), settings, job, network, weights, {"client": client})
+    with Run(run) as found:
+        number = found.client(client)
+        who: dict[str, Any] = {"client": number} | ({"name": found.label(number)} if found.names else {})
+    settings, job, network, weights = personal_model(run, number, federation)
+    return _write(Path(target), settings, job, network, weights, who)
 
 
 def export_global(
@@ -197,8 +203,10 @@ def personal_model(
             data = described(store.meta("samples"), store.meta("clients"))
             job = Job(settings.method, settings.model, settings.training, settings.seed, data)
             return settings, job, model.config["network"], model["model"]
+        sentence = f"{folder} cannot export client {client}"
+        settings = again(settings, federation, sentence)
         job = job_of(settings, resources)
-        check_data(settings, job.federation, store.meta("federation"), f"{folder} cannot export client {client}")
+        check_data(settings, job.federation, store.meta("federation"), sentence)
         engine = resources.engine_for(settings)
         engine.start(job)
         model = RoundLoop(settings, job, engine, store, Callback()).deployed(client)
@@ -210,22 +218,22 @@ def server_models(
     folder: str | Path, federation: Federation | None = None
 ) -> tuple[Experiment, Job, dict[str, Weights]]:
     """The named models on the server of a run."""
+    sentence = f"{folder} cannot export its server's model"
     with Store(Path(folder), write=True) as store, Resources(federation) as resources:
         settings = _inline(store)
         if (nodes := store.meta("nodes")) is not None:
             resources.given = federation_of([Entry.read(node) for node in nodes], settings.data.preprocess)
+        settings = again(settings, resources.given, sentence)
         job = job_of(settings, resources)
         if nodes is None:
-            check_data(settings, job.federation, store.meta("federation"), f"{folder} cannot export its server's model")
+            check_data(settings, job.federation, store.meta("federation"), sentence)
         ledger = Ledger(store, job.seed, settings.rounds)
         return settings, job, job.method.models(ledger.server(assemble(settings, job, ledger.moment)))
 
 
 def _check_client(store: Store, client: int) -> None:
     """Raise a `UserError` if the run has no such client, or if the client failed in the final pass."""
-    clients = store.meta("clients")
-    if not 0 <= client < clients:
-        raise UserError(f"there is no client {client}: this run has clients 0 to {clients - 1}")
+    find_client(store, client)
     for event in store.read("events", "WHERE kind = 'final' AND client = ?", [client]):
         raise UserError(f"client {client} has no model: it failed in the final pass ({event['detail']})")
 

@@ -172,7 +172,9 @@ class Ledger:
         server.memory.settle()
         count, total = work.moment.episode * self.rounds + work.moment.round, self.episodes * self.rounds
         rewards = _mean_rewards(work.decisions)
-        return RoundReport(count, total, tuple(cohort), dict(work.failed), down, up, seconds, metrics, rewards, clock)
+        failed = dict(work.failed)
+        names = {client: server.names[client] for client in failed if server.names[client] != f"client-{client}"}
+        return RoundReport(count, total, tuple(cohort), failed, down, up, seconds, metrics, rewards, clock, names)
 
     def charge(self) -> None:
         """Count a round that begins: repeated after a crash, its noise differs, so that it costs privacy twice."""

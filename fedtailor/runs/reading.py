@@ -5,15 +5,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fedtailor.data import Federation, build
+from fedtailor.data import Federation
 from fedtailor.devices import cause
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, unknown
 from fedtailor.learning.measures import Measure, measure
 from fedtailor.messages.trees import plain, unpack
 from fedtailor.runs.accounting import Promise, promise
 from fedtailor.runs.assembly import check_data
 from fedtailor.runs.cohort import BROKEN, DROPPED
 from fedtailor.runs.measures import Measures, MeasureSummary
+from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.settings import Experiment, recorded
 from fedtailor.runs.store import DATABASE, Store, in_use
@@ -89,6 +90,27 @@ class Run:
         """The clients that have names of their own: name, and samples for training, validation and test."""
         return self._store.read("clients", "ORDER BY client")
 
+    def label(self, client: int) -> str:
+        """A client as it is shown: its own name, or its number."""
+        names = self.names
+        return names[client] if names else str(client)
+
+    def client(self, which: int | str) -> int:
+        """The number of a client, from its number, its name, or a text with one of them; a name comes first.
+
+        Raises
+        ------
+        UserError
+            If the run has no such client.
+
+        Examples
+        --------
+        >>> with fedtailor.Run("runs/first") as run:
+        ...     run.client("3")
+        3
+        """
+        return find_client(self._store, which)
+
     def phases(self) -> list[dict[str, Any]]:
         """Where the time of every round went: seconds by phase (see `fedtailor.runs.timing.Stopwatch`)."""
         return self._store.read("phases", "ORDER BY episode, round, phase")
@@ -128,12 +150,15 @@ class Run:
         """The differential privacy of the rounds so far, each as often as it was begun; None without privacy."""
         return promise(self.experiment, max(self.rounds_done, self._store.meta("private_rounds") or 0))
 
-    def federation(self) -> Federation:
-        """The clients' data, built again from the settings; a `UserError` if they are not those of the run."""
-        settings = self.experiment
-        federation = build(settings.data, settings.partition_seed, needs_validation=settings.carves_validation)
-        check_data(settings, federation, self.data_digest, f"{self.folder} cannot give its data")
-        return federation
+    def federation(self, federation: Federation | None = None) -> Federation:
+        """The clients' data, built again from the settings; a `UserError` if they are not those of the run.
+
+        A run that began with a ``federation`` given in Python needs it again.
+        """
+        settings = again(self.experiment, federation, f"{self.folder} cannot give its data")
+        found = Resources(federation).federation(settings)
+        check_data(settings, found, self.data_digest, f"{self.folder} cannot give its data")
+        return found
 
     def rounds(self) -> list[dict[str, Any]]:
         """Every round: cohort, bytes, seconds."""
@@ -168,12 +193,13 @@ class Run:
     def scores(self, model: str = "final", round: int | None = None) -> list[dict[str, Any]]:
         """Every client's score: its latest, or that of a round."""
         scores = self._store.latest_scores(model, 0) if round is None else self._store.scores(model, 0, round)
-        return [
+        rows = [
             {"client": client, "correct": score.correct, "loss": score.loss, "samples": score.samples}
             | {"accuracy": score.correct / score.samples if score.samples else None}
             | ({"measures": dict(score.values)} if score.values else {})
             for client, score in sorted(scores.items())
         ]
+        return self._named(rows)
 
     def clock(self) -> list[dict[str, Any]]:
         """Every round on the clock: when it began, its seconds, straggling latency and idle share."""
@@ -185,11 +211,11 @@ class Run:
 
     def tasks(self) -> list[dict[str, Any]]:
         """Every client's work in every round: steps, loss, bytes, seconds."""
-        return self._store.read("tasks", "ORDER BY episode, round, client")
+        return self._named(self._store.read("tasks", "ORDER BY episode, round, client"))
 
     def events(self) -> list[dict[str, Any]]:
         """Every failure: round, client and reason."""
-        return self._store.read("events", "ORDER BY id")
+        return self._named(self._store.read("events", "ORDER BY id"))
 
     def decisions(self) -> list[dict[str, Any]]:
         """Every decision of an agent: observation, action and reward."""
@@ -267,12 +293,32 @@ class Run:
             dropped=causes[DROPPED] + causes[BROKEN],
         )
 
+    def _named(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows about clients, with the names of clients that have names of their own."""
+        names = self.names
+        if not names:
+            return rows
+        return [{**row, "name": None if row["client"] is None else names[row["client"]]} for row in rows]
+
     def _timed(self, table: str, order: str) -> list[dict[str, Any]]:
         return self._store.read(table, order) if self._has_clock else []
 
     @property
     def _has_clock(self) -> bool:
         return "devices" in self.settings or bool(self.nodes)
+
+
+def find_client(store: Store, which: int | str) -> int:
+    """The number of a client of a run, by its number or name; raises a `UserError` if there is none."""
+    count, names = store.meta("clients"), [row["name"] for row in store.read("clients", "ORDER BY client")]
+    if which in names:
+        return names.index(str(which))
+    text = str(which)
+    if text.isascii() and text.isdecimal() and int(text) < count:
+        return int(text)
+    if names and not isinstance(which, int):
+        raise unknown("client", text, names)
+    raise UserError(f"there is no client {text}: this run has clients 0 to {count - 1}")
 
 
 def all_runs(folder: Path) -> list[Path]:

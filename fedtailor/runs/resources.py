@@ -9,6 +9,7 @@ from fedtailor.data import DataSettings, Federation, build, resolve
 from fedtailor.data.federation import prepared
 from fedtailor.data.partitions import Given
 from fedtailor.engines import Engine, open_engine
+from fedtailor.errors import UserError
 from fedtailor.runs.settings import Experiment
 
 
@@ -72,6 +73,20 @@ class Resources:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def again(settings: Experiment, given: Federation | None, sentence: str) -> Experiment:
+    """The settings to read the data of a run again; ``sentence`` begins the error.
+
+    The digest decides whether the data are the same, so the recorded number of clients is no demand.
+    """
+    if settings.data.source == "python" and given is None:
+        raise UserError(
+            f"{sentence}: it began with a federation given in Python, which is not stored; pass it as federation=..."
+        )
+    if not isinstance(settings.data.partition, Given):
+        return settings
+    return settings.model_copy(update={"data": settings.data.model_copy(update={"clients": None})})
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.folders import check_place, fresh_name, remove
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.reading import Run
-from fedtailor.runs.resources import Resources, own_or_given
+from fedtailor.runs.resources import Resources, again, own_or_given
 from fedtailor.runs.sections import Evaluation
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import Store
@@ -183,10 +183,7 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
-        if settings.data.source == "python" and resources.given is None:
-            raise UserError(
-                f"{place} began with a federation given in Python: resume it with fedtailor.resume(..., federation=...)"
-            )
+        settings = again(settings, resources.given, f"{place} cannot resume")
         job = job_of(settings, resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
@@ -240,14 +237,16 @@ def _begin(
 
 
 def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any]) -> None:
-    """Create the run's folder atomically: it is complete or does not exist."""
+    """Create the run's folder atomically: it is complete or does not exist.
+
+    Only this account can open it, because states and models are made from clients' data.
+    """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     except OSError as error:
         raise UserError(f"{place} cannot be made: {error.strerror}") from None
     try:
-        draft.chmod(0o755)
         (draft / "experiment.toml").write_text(toml.dumps(settings.as_dict()), encoding="utf-8")
         (draft / "environment.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
         if (prepared := job.federation.samples.preprocessing) is not None:

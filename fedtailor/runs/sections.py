@@ -27,7 +27,7 @@ class Participation(BaseModel):
     ratio: (
         Annotated[float, Field(gt=0, le=1)]
         | tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]]
-    ) = Field(1.0, description="share of the clients in a cohort, or [low, high]: drawn in every round")
+    ) = Field(1.0, description="share of the clients in a cohort, rounded up, or [low, high]: drawn in every round")
     clients: int | None = Field(None, ge=1, description="number of clients in a cohort, instead of a ratio")
     dropout: float = Field(0.0, ge=0, lt=1, description="probability that a sampled client does not answer")
     absent: tuple[tuple[int, int], ...] = Field(

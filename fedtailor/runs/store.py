@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -228,11 +228,17 @@ class Store:
             if "disk" in str(error) or "full" in str(error):
                 raise UserError(
                     f"{self.path} cannot be written ({error}): the run is at its last complete round; "
-                    f"make room, then: fedtailor resume {self.path.parent}"
+                    f"make room, then {self._how_to_resume()}"
                 ) from None
             raise UserError(f"{self.path} cannot be used: {' '.join(str(error).split())[:200]}") from None
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from None
+
+    def _how_to_resume(self) -> str:
+        with suppress(Exception):  # the error that is being reported may stop this too
+            if any(row[0] != "null" for row in self._db.execute("SELECT value FROM meta WHERE key = 'nodes'")):
+                return "start the same 'fedtailor serve' again"
+        return f"resume it: fedtailor resume {self.path.parent}"
 
     def _damaged(self, reason: object) -> UserError:
         said = " ".join(str(reason).split())[:200]
@@ -263,7 +269,7 @@ def _insert(db: sqlite3.Connection, table: str, rows: list[dict[str, Any]]) -> N
 def in_use(folder: Path) -> bool:
     """Whether a process runs this run now."""
     try:
-        file = os.open(folder / "run.lock", os.O_RDONLY)
+        file = os.open(folder / "run.lock", os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -278,7 +284,7 @@ def in_use(folder: Path) -> bool:
 def _lock(folder: Path) -> int:
     """Lock the run for this process. The lock always ends with the process."""
     try:
-        file = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        file = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from None
     try:

@@ -41,13 +41,14 @@ def federation_page(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]
     """The samples of the clients: a line per client, up to 100 clients."""
     lines = [
         (
-            str(row["client"]),
+            str(row.get("name", row["client"])),
             *(str(row[part]) for part in ("train", "val", "test", "classes")),
             ", ".join(f"{name} ({count})" for name, count in row["top"].items()),
         )
         for row in rows[:MANY]
     ]
-    grid = Grid(("client", "train", "val", "test", "classes", "largest classes"), tuple(lines), words=frozenset({5}))
+    words = frozenset({0, 5} if any("name" in row for row in rows) else {5})
+    grid = Grid(("client", "train", "val", "test", "classes", "largest classes"), tuple(lines), words=words)
     title = f"{summary['clients']} clients, {summary['samples']:,} samples, {summary['classes']} classes"
     more = [Text(f"... and {len(rows) - MANY} more clients (--json has all)")] if len(rows) > MANY else []
     warning = [Text(duplicate_warning(summary), style="yellow")] if summary.get("duplicates") else []

@@ -19,7 +19,7 @@ def devices_page(document: Mapping[str, Any]) -> RenderableType:
     longest = max(row["epoch_seconds"] for row in rows) or 1.0
     lines = [
         (
-            str(row["client"]),
+            str(row.get("name", row["client"])),
             str(row["samples"]),
             *(figures(row[key]) for key in ("speed", "down", "up", "latency")),
             percent(row["failure"]),

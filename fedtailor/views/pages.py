@@ -59,9 +59,12 @@ def client_grid(scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
     for client, found in sorted(by_client.items()):
         samples = max(row["samples"] for row in found.values())
         accuracies = [percent(found[m]["accuracy"]) if m in found else NOTHING for m in models]
-        rows.append((str(client), str(samples), *accuracies))
+        name = next((row["name"] for row in found.values() if "name" in row), str(client))
+        rows.append((name, str(samples), *accuracies))
     header = ("client", "test samples", *models)
-    return Grid(header, tuple(rows), words=frozenset(), title="accuracy of each client in %")
+    named = any("name" in row for found in scores.values() for row in found)
+    words = frozenset({0} if named else ())
+    return Grid(header, tuple(rows), words=words, title="accuracy of each client in %")
 
 
 def comparison_page(summary: "ComparisonSummary", width: int) -> RenderableType:

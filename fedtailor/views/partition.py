@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FEW_CLIENTS = 100  # most clients that are drawn one by one
+NAMED = 40  # most clients whose names are written below the picture
 FEW_CLASSES = 25  # most classes drawn as named rows of bubbles; more become a heat map
 INK, GREY = "#1f4e79", "#9aa5b1"
 PARTS = {"train": "#1f4e79", "val": "#e0a030", "test": "#7fb2d9"}
@@ -97,6 +98,8 @@ def _draw_sizes(federation: Federation, axes: "Axes") -> None:
             below = below + shares.sizes
     axes.set_xlim(-0.8, federation.clients - 0.2)
     _whole_numbers(axes)
+    if federation.labels and federation.clients <= NAMED:
+        axes.set_xticks(clients, federation.labels, rotation=90 if federation.clients > 8 else 0)
     axes.set_xlabel("client")
     axes.set_ylabel("samples")
     axes.legend(ncols=3, frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)

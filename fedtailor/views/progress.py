@@ -67,8 +67,9 @@ class Display(Callback):
         for client, reason in sorted(report.failed.items()):
             if cause(reason) not in self._reasons:
                 self._reasons.add(cause(reason))
+                who = report.names.get(client, client)
                 self.console.print(
-                    f"{self.name}: client {client} left out of round {report.round}: {reason}", style="yellow"
+                    f"{self.name}: client {who} left out of round {report.round}: {reason}", style="yellow"
                 )
 
     def end(self) -> None:

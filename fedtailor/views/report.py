@@ -127,13 +127,18 @@ def failure_grid(events: Iterable[Mapping[str, Any]]) -> Grid:
     for event in events:
         groups[cause(event["detail"])].append(event)
     rows = [
-        (str(len(group)), _some({e["client"] for e in group}), _some({e["round"] for e in group}), reason)
+        (
+            str(len(group)),
+            _some({e.get("name", e["client"]) for e in group}),
+            _some({e["round"] for e in group}),
+            reason,
+        )
         for reason, group in sorted(groups.items(), key=lambda item: -len(item[1]))
     ]
     header = ("times", "clients", "rounds", "reason")
     return Grid(header, tuple(rows), words=frozenset({1, 2, 3}), title="left out of a round")
 
 
-def _some(numbers: set[int], most: int = 6) -> str:
-    shown = ", ".join(map(str, sorted(numbers)[:most]))
-    return shown if len(numbers) <= most else f"{shown}, ... ({len(numbers)})"
+def _some(things: set[Any], most: int = 6) -> str:
+    shown = ", ".join(map(str, sorted(things)[:most]))
+    return shown if len(things) <= most else f"{shown}, ... ({len(things)})"

@@ -1,4 +1,4 @@
-"""The paper's Fig. 3: whose head goes into whose, with an agent that learns and one that does not.
+"""The paper's Fig. 3: whose head goes into whose, with agents that learn and one that does not.
 
 ``python recipes/pfedrlla/nine_clients.py RUNS_DIR`` runs recipes/pfedrlla/nine-clients.toml into RUNS_DIR, with seeds
 0, 1 and 2, and writes docs/results/pfedrlla-nine-clients.md and .png. What is there already is not run again.
@@ -20,6 +20,12 @@ COMMON = {  # blocks (who receives, who gives) of three clients each
     "none": [(0, 2), (1, 2), (2, 0), (2, 1)],
 }
 
+AGENTS: dict[str, tuple[dict[str, int], bool]] = {  # changes of the agent's settings, and whether it sees similarities
+    "learns": ({}, False),
+    "learns, sees similarities": ({}, True),
+    "does not learn": ({"updates": 0}, False),
+}
+
 
 def main(runs: Path) -> None:
     lines = [
@@ -31,17 +37,17 @@ def main(runs: Path) -> None:
     lines += ["rounds, of a peer's head by what the two have in common; equal weights are 0.111.", ""]
     lines += ["![weights](pfedrlla-nine-clients.png)", ""]
     lines += [f"| agent | seed | {' | '.join(COMMON)} | itself |", "| --- | --- | --- | --- | --- | --- |"]
-    for agent, changes in {"learns": {}, "does not learn": {"updates": 0}}.items():
+    for agent, (changes, sees) in AGENTS.items():
         for seed in (0, 1, 2):
-            folder = runs / f"pfedrlla-nine-clients-{agent.replace(' ', '-')}-s{seed}"
+            folder = runs / f"pfedrlla-nine-clients-{agent.replace(' ', '-').replace(',', '')}-s{seed}"
             if not folder.exists():
                 settings = experiment(RECIPE).as_dict()
                 ((name, table),) = settings["method"]["agents"].items()
-                method = {**settings["method"], "agents": {name: table | changes}}
+                method = {**settings["method"], "agents": {name: table | changes}, "similarities": sees}
                 run({**settings, "seed": seed, "method": method}, folder=folder).close()
             with Run(folder) as done:
                 given = mean_weights(done)
-                if agent == "learns" and seed == 0:
+                if sees and seed == 0:
                     weights_figure(done).savefig(RESULTS / "pfedrlla-nine-clients.png")
             lines.append(f"| {agent} | {seed} | {' | '.join(f'{value:.3f}' for value in by_kind(given))} |")
     page = RESULTS / "pfedrlla-nine-clients.md"

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,41 @@ def test_a_killed_worker_is_replaced_and_its_task_done_again(engine: Processes) 
     os.kill(victims[0], signal.SIGKILL)
     assert outcome([first, *results]) == expected
     assert engine._pool[0].process.pid != victims[0]
+
+
+DIES_AT_ONCE = """
+import os, pathlib, signal
+from fedtailor import Method
+deaths = pathlib.Path(__file__).with_name("deaths")
+if deaths.exists():
+    left = int(deaths.read_text())
+    if left:
+        deaths.write_text(str(left - 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+class Dying(Method):
+    pass
+"""
+
+
+@pytest.mark.parametrize("deaths", [1, 9])
+def test_a_worker_that_dies_while_it_starts_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
+) -> None:
+    (tmp_path / "dying.py").write_text(DIES_AT_ONCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "dying", raising=False)
+    made = replace(job(), method=find("dying:Dying")())
+    (tmp_path / "deaths").write_text(str(deaths))
+    engine = Processes(1)
+    try:
+        if deaths == 1:
+            engine.start(made)
+            assert len(list(engine.run(tasks(made)))) == 6
+        else:
+            with pytest.raises(UserError, match="ended 3 times while it started"):
+                engine.start(made)
+    finally:
+        engine.close()
 
 
 def test_a_task_that_keeps_killing_its_worker_ends_the_run_with_a_sentence(

@@ -52,6 +52,8 @@ def test_keys_are_made_once_and_are_private(folder: Path) -> None:
     assert main(["keys", "add", "keys", "bert"]) == 2
     for file in ("ca.key", "server.key", "nodes/anna/node.key", "nodes/bert/node.key"):
         assert (folder / "keys" / file).stat().st_mode & 0o077 == 0, file
+    for place in ("", "nodes", "nodes/anna", "nodes/bert"):
+        assert (folder / "keys" / place).stat().st_mode & 0o077 == 0, place
 
 
 def test_dealt_clients_are_a_federation_in_a_folder(folder: Path) -> None:

@@ -1,5 +1,8 @@
 """A node without Flower: what it answers to messages, and what it keeps on its disk."""
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -326,3 +329,44 @@ def test_only_what_was_asked_for_is_taken() -> None:
     assert read(more) == good()
     asked = read(good(), Task("final", 0, Moment(0), 1), digest="other")
     assert asked.failure == "its data changed since the run began"
+
+
+# A node's own disk
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file can grow, as on a full disk; the error is that of the operating system."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_node_with_a_full_disk_says_so_and_leaves_nothing(node: Node, tmp_path: Path) -> None:
+    said: list[str] = []
+    node.say = said.append
+    fit(node, 1, None)
+    with full_disk():
+        result = fit(node, 2, None)
+    assert result.failure == "it cannot write to state (File too large)"
+    assert result.state is None
+    assert said[-1] == f"round 2 of 3: fit, {result.failure}"
+    assert not list((tmp_path / "state").rglob("*.part"))
+
+
+def test_drafts_of_a_killed_node_are_removed(node: Node, tmp_path: Path) -> None:
+    fit(node, 1, None)
+    draft = tmp_path / "state" / "test" / "states" / "0-1-abc.part"
+    draft.touch()
+    fit(node, 2, None)
+    assert not draft.exists()
+
+
+def test_states_are_for_this_account_only(node: Node, tmp_path: Path) -> None:
+    fit(node, 1, None)
+    states = tmp_path / "state" / "test" / "states"
+    assert states.stat().st_mode & 0o077 == 0
+    assert {file.stat().st_mode & 0o077 for file in states.iterdir()} == {0}

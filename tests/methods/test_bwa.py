@@ -2,6 +2,8 @@
 
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -9,11 +11,13 @@ import torch
 
 import fedtailor
 from fedtailor.agents import PPO, IntegerHead, PPOSettings, SimplexHead
+from fedtailor.learning import TrainingSettings
 from fedtailor.messages.trees import pack, unpack
 from fedtailor.methods import Client, Payload, find, read_policy
 from fedtailor.methods.adjustment import ADJUSTMENT
 from fedtailor.methods.bwa import BWA
 from fedtailor.runs import pretrain, resume, run
+from fedtailor.seeding import torch_stream
 from tests.support.adjustment import (
     DIGITS,
     SCALAR,
@@ -228,6 +232,37 @@ def test_it_learns_which_batch_size_and_whose_weights_help(tmp_path: Path) -> No
     assert 0.3 < begins < 0.7  # in the first two episodes neither client is preferred
     assert last[2] > 0.7
     assert last[0] < first[0] - 0.3
+
+
+def greedy_share(spread: float, seed: int) -> float:
+    """The weight of the first two of four clients after two episodes that reward it, decided greedily."""
+    method = BWA(spread=spread, agents=tables(16))
+    server: Any = SimpleNamespace(training=TrainingSettings(batch_size=10), largest_cohort=4)
+    (declared,) = method.decisions(server)
+    agent = declared.build(torch_stream(seed, "agent"))
+    assert isinstance(agent, PPO)
+    state = torch.tensor([[0.0, good, 0.0, 0.0, 0.0, 0.0] for good in (1.0, 1.0, -1.0, -1.0)])
+    for episode in (1, 2):
+        for round in range(10):
+            action = agent.act(state, stream=torch_stream(seed, episode, round))
+            reward = float(agent.split(action)["weights"][:2].sum())
+            agent.observe(state, action, reward, done=round == 9)
+        agent.learn(torch_stream(seed, episode, "learning"))
+    return float(agent.split(agent.act(state))["weights"][:2].sum())
+
+
+def test_weights_leave_equal_ones_within_two_episodes_unless_their_spread_is_small() -> None:
+    """At equal weights the two have 1/2."""
+    assert fmean(greedy_share(0.5, seed) for seed in range(3)) > 0.55
+    assert fmean(greedy_share(0.1, seed) for seed in range(3)) < 0.53
+
+
+def test_a_policy_of_another_spread_is_refused(tmp_path: Path) -> None:
+    settings = {**with_method(DIGITS, "bwa", agents=agents(16)), "pretrain": {"episodes": 1}}
+    pretrain(settings, folder=tmp_path / "policy").close()
+    other = with_method(DIGITS, "bwa", agents=agents(16), spread=0.1, policy=str(tmp_path / "policy"))
+    with pytest.raises(fedtailor.UserError, match=r"weights in units of 0\.5"):
+        run(other, folder=tmp_path / "run")
 
 
 def test_the_agent_sees_numbers_standardised_by_those_of_earlier_episodes(tmp_path: Path) -> None:

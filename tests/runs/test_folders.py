@@ -81,3 +81,8 @@ def test_a_run_that_fails_later_can_be_resumed(tmp_path: Path) -> None:
         fedtailor.run({**SMALL, "rounds": 3, "method": Broken(breaks=2)}, folder=tmp_path / "one")
     with fedtailor.Run(tmp_path / "one") as run:
         assert (run.status, run.rounds_done) == ("stopped", 1)
+
+
+def test_the_folder_of_a_run_is_for_this_account_only(tmp_path: Path) -> None:
+    fedtailor.run(SMALL, folder=tmp_path / "run").close()
+    assert (tmp_path / "run").stat().st_mode & 0o077 == 0

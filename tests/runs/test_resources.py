@@ -54,7 +54,7 @@ def test_a_federation_given_in_python_is_recorded_as_such_and_asked_for_again(tm
         fedtailor.run(QUICK, folder=tmp_path / "run", federation=federation, callbacks=Stop())
     with fedtailor.Run(tmp_path / "run") as run:
         assert (run.settings["data"]["source"], run.settings["data"]["clients"]) == ("python", 3)
-    with pytest.raises(UserError, match=r"began with a federation given in Python: .*federation="):
+    with pytest.raises(UserError, match=r"cannot resume: it began with a federation given in Python, .*federation="):
         fedtailor.resume(tmp_path / "run")
     labels = federation.samples.y.copy()
     labels[0] = (labels[0] + 1) % 10
@@ -63,6 +63,26 @@ def test_a_federation_given_in_python_is_recorded_as_such_and_asked_for_again(tm
             tmp_path / "run", federation=replace(federation, samples=replace(federation.samples, y=labels))
         )
     fedtailor.resume(tmp_path / "run", federation=in_python()).close()
+    with fedtailor.Run(tmp_path / "run") as run:
+        assert run.federation(in_python()).digest() == run.data_digest
+        with pytest.raises(UserError, match="cannot give its data: it began with a federation given in Python"):
+            run.federation()
+    with pytest.raises(UserError, match="cannot export its server's model: it began with a federation given in Python"):
+        fedtailor.export_global(tmp_path / "run", tmp_path / "model")
+    fedtailor.export_global(tmp_path / "run", tmp_path / "model", federation=in_python())
     with pytest.raises(UserError, match="given in Python and are not stored"):
         fedtailor.run(tmp_path / "run" / "experiment.toml", folder=tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_a_file_that_comes_later_is_noticed(tmp_path: Path) -> None:
+    place = hospitals(tmp_path / "tab", "cairo", "lima")
+    settings = {**QUICK, "data": {"source": "folder", "folder": str(place)}, "evaluation": {"keep_models": 0}}
+    with pytest.raises(KeyboardInterrupt):
+        fedtailor.run(settings, folder=tmp_path / "run", callbacks=Stop())
+    hospitals(place, "aachen")
+    with pytest.raises(UserError, match="cannot resume: the data in 'folder' are not those it began with"):
+        fedtailor.resume(tmp_path / "run")
+    with pytest.raises(UserError, match="cannot export client 1: the data in 'folder' are not those it began with"):
+        fedtailor.export_client(tmp_path / "run", "lima", tmp_path / "model")
+    assert not (tmp_path / "model").exists()

@@ -104,6 +104,24 @@ def test_a_full_disk_is_said_in_one_sentence_and_the_last_round_stands(folder: P
         assert store.state("server", "model") == b"new"
 
 
+def test_after_a_full_disk_a_federation_is_served_again(folder: Path) -> None:
+    with Store(folder, write=True) as store:
+        with store.transaction():
+            store.set_meta("nodes", [{"name": "anna"}])
+        pages = store.rows("PRAGMA page_count")[0]["page_count"]
+        store.rows(f"PRAGMA max_page_count = {pages + 2}")
+        with pytest.raises(UserError, match=r"make room, then start the same 'fedtailor serve' again"):
+            too_large_round(store)
+
+
+def test_a_lock_that_leads_elsewhere_is_not_followed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "file"
+    (folder / "run.lock").symlink_to(elsewhere)
+    with pytest.raises(UserError, match="cannot be written"):
+        Store(folder, write=True)
+    assert not elsewhere.exists()
+
+
 def test_a_state_that_has_not_changed_is_not_written_again(folder: Path) -> None:
     state = pack({"w": torch.ones(5)})
     with Store(folder, write=True) as store:

@@ -94,7 +94,11 @@ def _python(
         batch = read_plain_pickle(content)
         if not isinstance(batch, dict) or not isinstance(batch.get(b"data"), np.ndarray):
             raise ValueError("it holds no dictionary with the images")
-        return _checked(batch[b"data"], np.array(batch[key], np.int64), classes)
+        try:
+            labels = np.array(batch[key], np.int64)
+        except (KeyError, TypeError, OverflowError) as error:
+            raise ValueError(f"it holds no list of labels ({type(error).__name__})") from error
+        return _checked(batch[b"data"], labels, classes)
 
     return _batches(files, path, train, test, parse)
 
@@ -113,6 +117,8 @@ def _batches(
 
 
 def _checked(planes: np.ndarray, labels: np.ndarray, classes: int) -> Labelled:
+    if labels.ndim != 1:
+        raise ValueError("its labels are not a list of numbers")
     if planes.dtype != np.uint8 or planes.shape != (len(labels), PIXELS):
         raise ValueError(f"expected {len(labels)} images of {PIXELS} bytes, found {planes.shape}")
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:

@@ -35,8 +35,17 @@ class Hollow:
 def read_plain_pickle(content: bytes) -> Any:
     """The value in a pickle file that holds only dicts, lists, tuples, bytes, numbers and uint8 arrays.
 
-    Text and byte strings all come out as bytes, as they do in files written by Python 2.
+    Text and byte strings all come out as bytes, as they do in files written by Python 2. Any damage is a ValueError.
     """
+    try:
+        return _read(content)
+    except ValueError:
+        raise
+    except Exception as error:  # a wrong opcode may act on a value of any kind
+        raise ValueError(f"its parts do not fit together ({type(error).__name__})") from error
+
+
+def _read(content: bytes) -> Any:
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     argument: Any

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedtailor.errors import UserError
 from fedtailor.flower import programs
-from fedtailor.flower.folders import TemporaryFolder, make_private
+from fedtailor.flower.folders import TemporaryFolder
 from fedtailor.flower.keys import NodeKeys
 from fedtailor.flower.node.node import Node, listen
 from fedtailor.flower.node.supernode import SuperNodeThread
@@ -85,7 +85,7 @@ def join(
 def _locked(folder: Path) -> Iterator[None]:
     """Ensure that only one process at a time uses a folder of states."""
     try:
-        make_private(folder)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise UserError(f"{folder} cannot be used: {error.strerror}") from None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 
 from fedtailor import imports
 from fedtailor.data import Column, DataSettings, Federation, Samples
@@ -129,13 +130,17 @@ class Node:
             task = replace(task, state=state, want_model=task.kind == "final")
         begin = time.perf_counter()
         result = worker.execute(task)
-        if task.kind in ("fit", "ask"):
+        try:
+            if task.kind == "final":
+                result = self._keep_model(result, worker.job, header)
+            if result.state is not None:
+                result = replace(result, state=states.save(result.state, task.moment).encode())
+        except (OSError, SafetensorError) as error:
+            trouble = getattr(error, "strerror", None) or error
+            result = Result(task.index, task.client, failure=f"it cannot write to {self.folder.name} ({trouble})")
+        if task.kind in ("fit", "ask", "final") and (result.failure or task.kind != "final"):
             outcome = result.failure or f"{time.perf_counter() - begin:.1f} s"
             self.say(f"round {task.moment.round} of {task.moment.rounds}: {task.question or task.kind}, {outcome}")
-        if task.kind == "final":
-            result = self._keep_model(result, worker.job, header)
-        if result.state is not None:
-            result = replace(result, state=states.save(result.state, task.moment).encode())
         return replace(result, details="")  # a traceback may show data
 
     def _keep_model(self, result: Result, job: Job, header: Mapping[str, Any]) -> Result:
@@ -165,7 +170,7 @@ class Node:
             self._check_method(header["job"]["method"][0])
             here = self._split(header["data"])
             samples = _prepared(_relabelled(here.samples, header["outline"]), header["outline"], here.train[0])
-            federation = Federation(samples, here.train, here.val, here.test)
+            federation = Federation(samples, here.train, here.val, here.test, (self.name,))
             job = job_from(header["job"], federation.placed(header["client"], header["clients"]))
             self._worker = (key, Worker(replace(job, device=self.device)))
         return self._worker[1]

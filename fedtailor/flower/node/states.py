@@ -7,10 +7,12 @@ So a node that saved a state of a round that was never completed resumes from th
 import os
 from pathlib import Path
 
+from fedtailor.flower.folders import make_private
 from fedtailor.messages.trees import digest
 from fedtailor.methods import Moment
 
 Version = tuple[int, int]  # episode, round
+DRAFT = ".part"  # the ending of a file that is not complete
 
 
 class StateStore:
@@ -24,7 +26,9 @@ class StateStore:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
+        for draft in folder.glob(f"*{DRAFT}"):  # of a process that was killed
+            draft.unlink(missing_ok=True)
 
     def load(self, key: str, moment: Moment) -> bytes | None:
         """Return the state with this digest, None if it is missing.
@@ -47,12 +51,16 @@ class StateStore:
         """Write a state to disk, durably, and return its digest."""
         key = digest(state)
         file = self.folder / f"{moment.episode}-{moment.round}-{key}"
-        draft = file.with_suffix(".part")
-        with draft.open("wb") as opened:
-            opened.write(state)
-            opened.flush()
-            os.fsync(opened.fileno())
-        draft.replace(file)
+        draft = file.with_suffix(DRAFT)
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+                opened.write(state)
+                opened.flush()
+                os.fsync(opened.fileno())
+            draft.replace(file)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
         return key
 
     def _files(self) -> list[tuple[Version, Path]]:

@@ -90,7 +90,7 @@ def dendrogram(run: Run) -> "Figure":
     draw_tree(tree, ax=axes, no_labels=True, link_color_func=colours.__getitem__)
     if count > 1:
         axes.axhline(_cut_height(tree, count), color=GREY, linewidth=1, linestyle="--")
-    _draw_leaves(axes, [clients[leaf] for leaf in leaves], true_labels(run))
+    _draw_leaves(run, axes, [clients[leaf] for leaf in leaves], true_labels(run))
     axes.set_ylabel("height of the merge")
     for side in ("top", "right", "bottom"):
         axes.spines[side].set_visible(False)
@@ -164,13 +164,14 @@ def _branch_colours(tree: Any, members: Sequence[int], order: Sequence[int]) -> 
     return colours
 
 
-def _draw_leaves(axes: "Axes", clients: Sequence[int], labels: Sequence[int] | None) -> None:
-    """Write each client's id and label under the tree, if there is space."""
+def _draw_leaves(run: Run, axes: "Axes", clients: Sequence[int], labels: Sequence[int] | None) -> None:
+    """Write each client's name or number and label under the tree, if there is space."""
     places = [5 + 10 * place for place in range(len(clients))]
     if len(clients) > MANY:
         axes.set_xlabel(f"{len(clients)} clients")
         return
-    axes.set_xticks(places, [str(client) if labels is None else f"{client}\n{labels[client]}" for client in clients])
+    below = ["" if labels is None else f"\n{labels[client]}" for client in clients]
+    axes.set_xticks(places, [run.label(client) + text for client, text in zip(clients, below, strict=True)])
     axes.tick_params(axis="x", length=0, labelsize=7 if len(clients) > 25 else 9)
     axes.set_xlabel("client" if labels is None else "client, and below it the number of its most frequent class")
 

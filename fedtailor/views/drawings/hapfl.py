@@ -40,7 +40,8 @@ def rounds(run: Run, rounds: dict[str, dict[str, Any]]) -> "Figure":
     panels = figure.subplots(2, 1, sharex=True)
     names = list(run.server_state()["hapfl"]["flops"])
     for axes, (what, rows) in zip(panels, bars.items(), strict=True):
-        _draw_round(axes, rows, names)
+        clients = [run.label(row["client"]) if run.names else f"client {row['client']}" for row in rows]
+        _draw_round(axes, rows, names, clients)
         axes.set_title(f"{what}: {_spread(rows)}", loc="left", fontsize=9, color=GREY)
     panels[-1].set_xlabel("seconds on the devices" if run.clock() else "multiply-adds")
     panels[-1].set_xlim(right=1.08 * panels[-1].get_xlim()[1])  # room for the last number of epochs
@@ -109,11 +110,10 @@ def sizes(run: Run) -> "Figure":
     return figure
 
 
-def _draw_round(axes: "Axes", rows: list[dict[str, Any]], names: list[str]) -> None:
+def _draw_round(axes: "Axes", rows: list[dict[str, Any]], names: list[str], clients: list[str]) -> None:
     """Draw the phases of a round; each phase lasts until its slowest client has finished."""
     begin = max((row["assessment"] for row in rows), default=0.0)
     end = begin + max((row["training"] for row in rows), default=0.0)
-    labels = [f"client {row['client']}" for row in rows]
     places = range(len(rows))
     axes.barh(places, [end] * len(rows), color=FAINT, label="waiting", zorder=1)
     axes.barh(places, [row["assessment"] for row in rows], color=GREY, label="assessment", zorder=2)
@@ -122,7 +122,7 @@ def _draw_round(axes: "Axes", rows: list[dict[str, Any]], names: list[str]) -> N
         if own:
             axes.barh(own, [rows[p]["training"] for p in own], left=begin, color=colour, label=name, zorder=2)
     if len(rows) <= NAMED:
-        axes.set_yticks(places, labels)
+        axes.set_yticks(places, clients)
         for place, row in enumerate(rows):
             axes.annotate(
                 f"{row['epochs']} epochs",

@@ -29,8 +29,9 @@ def weights_figure(run: Run) -> "Figure":
     axes.set_xlabel("client whose head is mixed in")
     axes.set_ylabel("client that receives the mix")
     if count <= MOST:
-        axes.set_xticks(range(count))
-        axes.set_yticks(range(count))
+        names = [run.label(client) for client in range(count)]
+        axes.set_xticks(range(count), names, rotation=90 if run.names else 0)
+        axes.set_yticks(range(count), names)
         axes.tick_params(labelsize=9 if count <= 20 else 6)
     figure.colorbar(image, ax=axes, label="mean weight")
     title(axes, run.name, f"weights of heads, mean over the last {100 * LAST:.0f} % of the rounds")
