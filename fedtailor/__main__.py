@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "fedtailor"
-        return _fail(f"{error.format_message()} (see '{command} --help')")
+        return _fail(f"{error.format_message()}{_meant(error)} (see '{command} --help')")
     except UserError as error:
         # The author of a method needs its traceback; other users need one sentence.
         if details := getattr(error, "details", ""):
@@ -34,6 +34,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("stopped", file=sys.stderr)
         return STOPPED
     return code if isinstance(code, int) else 0
+
+
+def _meant(error: Exception) -> str:
+    """The setting that an unknown option means, such as --learning-rate."""
+    from click.exceptions import NoSuchOption
+
+    if not isinstance(error, NoSuchOption):
+        return ""
+    from fedtailor.runs.mistakes import meant
+
+    setting = meant(error.option_name.lstrip("-"))
+    return "" if setting is None else f" Write --set {setting}=VALUE."
 
 
 def _fail(sentence: str) -> int:

@@ -25,6 +25,33 @@ def test_the_python_of_the_readme_and_of_runs_runs_in_order(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
+def test_every_snippet_of_bring_your_own_data_runs_in_order(tmp_path: Path) -> None:
+    """Python in one process; commands where they stand, because they need the files of the snippets above them."""
+    for package in ("PIL", "pandas", "datasets"):
+        pytest.importorskip(package)
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    found = re.findall(r"```(python|toml|sh)\n(.*?)```", page[page.index("## Bring your own data") :], re.DOTALL)
+    assert [language for language, _ in found].count("python") >= 8
+    program = ["import pathlib", "from fedtailor.__main__ import main as fedtailor_main"]
+    for language, text in found:
+        if language == "toml":
+            name = text.partition("\n")[0].removeprefix("# ")
+            program.append(f"pathlib.Path({name!r}).write_text({text!r})")
+        elif language == "sh":
+            commands = [line.split()[1:] for line in text.splitlines()]
+            program += [f"assert fedtailor_main({words!r}) == 0, {words!r}" for words in commands]
+        else:
+            program.append(text)
+    script = tmp_path / "snippets.py"  # a file, because workers import the main module
+    script.write_text(
+        "if __name__ == '__main__':\n" + "\n".join(f"    {line}" for line in "\n".join(program).split("\n"))
+    )
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "risk" / "exports" / "cairo" / "card.json").exists()
+    assert "cairo" in done.stdout
+
+
 def test_every_command_of_the_readme_exists() -> None:
     text = "\n".join(blocks(ROOT / "README.md", ""))
     known = subprocess.run([sys.executable, "-m", "fedtailor", "--help"], capture_output=True, text=True).stdout

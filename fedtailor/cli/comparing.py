@@ -75,13 +75,10 @@ def compare(
 def compare_in(folder: Path, settings: "Experiment", as_json: bool, quiet: bool) -> None:
     """Make the missing runs of a comparison in a folder, and show its table."""
     from fedtailor import runs
-    from fedtailor.views.console import messages
     from fedtailor.views.progress import progress
     from fedtailor.views.results import show_comparison
 
     kept = runs.Comparison(folder).finished() if is_comparison(folder) else []
-    if kept:
-        messages().print(f"finished before, not run again: {', '.join(kept)}")
     missing = len(settings.compare.methods) * len(settings.compare.seeds) - len(kept)
     with interruptible(folder), progress(quiet=quiet, runs=missing) as callbacks:
         done = runs.compare(settings, folder=folder, callbacks=callbacks)

@@ -1,4 +1,4 @@
-"""Commands before a run: new, devices."""
+"""Commands before a run: new, devices, doctor."""
 
 from pathlib import Path
 from typing import Annotated
@@ -36,3 +36,23 @@ def new(
     with writing(file), file.open("x", encoding="utf-8") as text:
         text.write(starter(str(file)))
     typer.echo(f"written to {file}; start it with: fedtailor run {file}")
+
+
+@commands.command(epilog="Example: fedtailor doctor --json")
+def doctor(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """Show what is installed and usable: Python, packages, extras, processor, memory, data sets.
+
+    The exit code is 0 if FedTailor works here, and 1 if something must be put right first.
+    """
+    from fedtailor.runs.doctor import examine
+    from fedtailor.views import console
+    from fedtailor.views.doctor import doctor_page
+
+    findings = examine(data_dir)
+    works = not any(one.state == "problem" for one in findings)
+    if as_json:
+        console.show_json({"works": works, "findings": [vars(one) for one in findings]})
+    else:
+        console.show(doctor_page(findings))
+    if not works:
+        raise typer.Exit(1)

@@ -50,7 +50,7 @@ class Unusable(Exception):
 
 
 def _get_file(file: File, path: Path, progress: Progress, mirrors: Sequence[str] | None) -> Path:
-    if path.exists() and _flaw(file, path) is None:
+    if path.exists() and flaw(file, path) is None:
         return path
     addresses = file.addresses if mirrors is None else [f"{base.rstrip('/')}/{file.name}" for base in mirrors]
     reasons = []
@@ -84,8 +84,8 @@ def _from_address(address: str, file: File, path: Path, progress: Progress) -> N
             raise Unusable("the connection broke")
     else:
         raise Unusable(f"the connection broke {ATTEMPTS} times")
-    flaw = _flaw(file, part)
-    if flaw is None:
+    wrong = flaw(file, part)
+    if wrong is None:
         os.replace(part, path)
         return
     part.unlink()
@@ -93,7 +93,7 @@ def _from_address(address: str, file: File, path: Path, progress: Progress) -> N
         # The existing part may come from another file or mirror: start again without it.
         _from_address(address, file, path, progress)
         return
-    raise Unusable(flaw)
+    raise Unusable(wrong)
 
 
 def _fetch(address: str, file: File, part: Path, progress: Progress) -> bool:
@@ -138,7 +138,7 @@ def _starts_at(response: Any, done: int) -> bool:
     return str(response.headers.get("Content-Range", "")).startswith(f"bytes {done}-")
 
 
-def _flaw(file: File, path: Path) -> str | None:
+def flaw(file: File, path: Path) -> str | None:
     """Return what is wrong with a downloaded file, or None."""
     if file.sha256 or file.md5:
         wanted = file.sha256 or file.md5

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -258,6 +258,11 @@ class Measuring:
     headline: str = "accuracy"
     further: tuple[str, ...] = ()
     classes: bool = True  # whether targets are classes; otherwise there is no accuracy
+
+    def as_dict(self) -> dict[str, Any]:
+        """The facts that a run records; with them its measures can be shown without importing the user's own."""
+        shown = {one.name: {"better": one.better, "percent": one.percent} for one in map(measure, self.further)}
+        return {"headline": self.headline, "classes": self.classes, "measures": shown}
 
 
 def chosen(names: Sequence[str], headline: str | None, classes: bool) -> Measuring:

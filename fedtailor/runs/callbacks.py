@@ -46,6 +46,9 @@ class Callback:
     def warning(self, sentence: str) -> None:
         """A message that the user should see."""
 
+    def kept(self, names: Sequence[str]) -> None:
+        """These runs of a comparison were finished before; they are not run again."""
+
     def expects(self, disk: int) -> None:
         """A run is about to start that will store at least this many bytes."""
 
@@ -77,6 +80,10 @@ class CallbackList(Callback):
     def warning(self, sentence: str) -> None:
         for callback in self.callbacks:
             callback.warning(sentence)
+
+    def kept(self, names: Sequence[str]) -> None:
+        for callback in self.callbacks:
+            callback.kept(names)
 
     def expects(self, disk: int) -> None:
         for callback in self.callbacks:

@@ -9,12 +9,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedtailor.errors import UserError
+from fedtailor.learning.measures import ACCURACY, Measure
 from fedtailor.methods import Method
 from fedtailor.runs import toml
 from fedtailor.runs.assembly import assemble, job_of
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.disk import check_disk, least_bytes
-from fedtailor.runs.reading import MODELS, Run
+from fedtailor.runs.reading import MODELS, Run, value_of
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.results import ComparisonRow, ComparisonSummary, MeanClock, Note, RunSummary, Spread, mean, spread
 from fedtailor.runs.running import resume, run
@@ -28,16 +29,12 @@ LONGEST = 100  # characters of a label, which names a folder
 
 @dataclass(frozen=True)
 class _Finished:
-    """A finished run of a comparison, with each client's score of the headline model."""
+    """A finished run of a comparison, with each client's score and headline measure of the headline model."""
 
     seed: int
     summary: RunSummary
     scores: tuple[tuple[Any, ...], ...]
-
-    @property
-    def values(self) -> dict[int, float]:
-        """The accuracy of every client that has test samples."""
-        return {client: correct / samples for client, correct, _, samples in self.scores if samples}
+    values: Mapping[int, float]  # by client for which it is defined
 
     @classmethod
     def read(cls, folder: Path, model: str) -> "list[_Finished]":
@@ -46,9 +43,10 @@ class _Finished:
             with Run(folder) as run:
                 if not run.finished:
                     return []
-                scores = [(row["client"], row["correct"], row["loss"], row["samples"]) for row in run.scores(model)]
-                summary = run.summary()
-                return [cls(summary.seed, summary, tuple(scores))]
+                rows, summary = run.scores(model), run.summary()
+                scores = [(row["client"], row["correct"], row["loss"], row["samples"]) for row in rows]
+                values = {row["client"]: value for row in rows if (value := value_of(row, run.headline)) is not None}
+                return [cls(summary.seed, summary, tuple(scores), values)]
         except UserError:
             return []
 
@@ -114,10 +112,13 @@ class Comparison:
         """
         compare = self.experiment.compare
         finished = self._finished_runs()
+        measured = _measured(finished)
         return ComparisonSummary(
             name=self.experiment.name,
             folder=str(self.folder),
             model=compare.model,
+            measure=measured.name,
+            percent=measured.percent,
             average="per sample" if compare.pooled else "per client",
             seeds=tuple(compare.seeds),
             table=tuple(self._rows(finished)),
@@ -139,38 +140,42 @@ class Comparison:
     def _rows(self, finished: Mapping[str, list[_Finished]]) -> list[ComparisonRow]:
         rows = [self._row(label, runs, finished[self._baseline]) for label, runs in finished.items()]
         headline = self.experiment.compare.model
+        better = _direction(_measured(finished))
 
         def place(row: ComparisonRow) -> float:
-            value = row.accuracy[headline].mean
-            return math.inf if value is None or math.isnan(value) else -value
+            value = row.headline[headline].mean
+            return math.inf if value is None or math.isnan(value) else -better * value
 
         return sorted(rows, key=place)
 
     def _row(self, label: str, runs: list[_Finished], base: list[_Finished]) -> ComparisonRow:
         summaries = [run.summary for run in runs]
-        statistic, headline = "pooled" if self.experiment.compare.pooled else "accuracy", self.experiment.compare.model
+        statistic, headline = "pooled" if self.experiment.compare.pooled else "mean", self.experiment.compare.model
+        measured = _measured({label: [*base, *runs]})
+        better = _direction(measured)
 
         def over_seeds(model: str, measure: str) -> Spread:
-            return spread(getattr(s.metrics[model], measure) for s in summaries if model in s.metrics)
+            return spread(getattr(s.metrics[model].main, measure) for s in summaries if model in s.metrics)
 
         def by_seed(those: list[_Finished]) -> dict[int, float | None]:
             found = {one.seed: one.summary.metrics.get(headline) for one in those}
-            values = {seed: getattr(one, statistic) for seed, one in found.items() if one is not None}
-            return {seed: None if value is None else 100 * value for seed, value in values.items()}
+            values = {seed: getattr(one.main, statistic) for seed, one in found.items() if one is not None}
+            scale = 100 if measured.percent else 1
+            return {seed: None if value is None else scale * value for seed, value in values.items()}
 
         others = label != self._baseline
         return ComparisonRow(
             method=label,
             seeds=len(summaries),
-            accuracy={model: over_seeds(model, statistic) for model in MODELS},
+            headline={model: over_seeds(model, statistic) for model in MODELS},
             worst=over_seeds(headline, "worst"),
             worst_tenth=over_seeds(headline, "worst_tenth"),
             deviation=over_seeds(headline, "deviation"),
             megabytes=mean((s.bytes_up + s.bytes_down) / 1e6 for s in summaries),
             seconds=mean(s.seconds for s in summaries),
             clock=None if self.experiment.devices is None else _mean_clock(summaries),
-            difference=difference(by_seed(runs), by_seed(base)) if others else None,
-            wins=wins({one.seed: one.values for one in runs}, {one.seed: one.values for one in base})
+            difference=difference(by_seed(runs), by_seed(base), measured.percent, better) if others else None,
+            wins=wins({one.seed: one.values for one in runs}, {one.seed: one.values for one in base}, better)
             if others
             else None,
         )
@@ -230,7 +235,7 @@ def compare(
     --------
     >>> settings = {"name": "first", "rounds": 2}
     >>> comparison = fedtailor.compare(settings, methods=["fedavg", "fedper"], seeds=[0, 1])
-    >>> comparison.summary().row("fedper").accuracy["final"].mean > 0.5
+    >>> comparison.summary().row("fedper").headline["final"].mean > 0.5
     True
     """
     settings = experiment(source)
@@ -261,6 +266,8 @@ def compare(
             _check_kept(place / one.name, one)
         check_disk(place, _least_bytes(place, runs, resources))
         _claim(place, settings)
+        if kept := [one.name for one in runs if _finished(place / one.name)]:
+            observer.kept(kept)
         for one in runs:
             _run_or_resume(place / one.name, one, observer, resources)
     return Comparison(place)
@@ -270,6 +277,19 @@ def _least_bytes(place: Path, runs: list[Experiment], resources: Resources) -> i
     """The least that the runs of the first seed that have not begun will store, times the number of seeds."""
     first = [one for one in runs if one.seed == runs[0].seed and not (place / one.name).exists()]
     return len(runs[0].compare.seeds) * sum(least_bytes(assemble(one, job_of(one, resources))) for one in first)
+
+
+def _measured(finished: Mapping[str, list[_Finished]]) -> Measure:
+    """The headline measure of finished runs; accuracy before there is one."""
+    every = (one for runs in finished.values() for one in runs)
+    for found in (found for one in every for found in one.summary.metrics.values()):
+        lower = found.main.better == "lower"
+        return Measure(found.headline, "any", "lower" if lower else "higher", found.main.percent)
+    return ACCURACY
+
+
+def _direction(measure: Measure) -> int:
+    return 1 if measure.better == "higher" else -1
 
 
 def default_folder(settings: Experiment, runs: Path = Path("runs")) -> Path:

@@ -14,7 +14,7 @@ from fedtailor.methods import AgentMethod, Decisions, Memory, Moment, Policy, Se
 from fedtailor.runs import deployed
 from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.callbacks import RoundClock, RoundReport
-from fedtailor.runs.measures import Measures
+from fedtailor.runs.measures import Measures, MeasureSummary
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Spool
 
@@ -259,8 +259,13 @@ class Ledger:
     def _store_metrics(self, moment: Moment, metrics: Mapping[str, Measures]) -> None:
         for model, found in metrics.items():
             here = {**place(moment), "model": model}
-            self.store.insert("metrics", [{**here, **{key: v for key, v in vars(found).items() if key != "more"}}])
-            more = [{**here, "measure": measure, **vars(values)} for measure, values in found.more.items()]
+            self.store.insert(
+                "metrics", [{**here, **{key: v for key, v in vars(found).items() if key not in Measures.NOT_STORED}}]
+            )
+            more = [
+                {**here, "measure": measure, **{key: getattr(values, key) for key in MeasureSummary.STORED}}
+                for measure, values in found.more.items()
+            ]
             self.store.insert("measures", more)
 
     def _store_events(self, moment: Moment, kind: str, reasons: Mapping[int, str]) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,10 @@ class MeasureSummary:
     worst_tenth: float | None  # mean of the worst tenth of the clients
     clients: int  # clients for which it is defined
     undefined: int = 0  # clients with test samples for which it is not
+    better: str = "higher"  # or "lower"
+    percent: bool = False  # whether it is a share that is written in percent
+
+    STORED: ClassVar = ("mean", "pooled", "deviation", "worst", "worst_tenth", "clients", "undefined")
 
 
 @dataclass(frozen=True)
@@ -42,20 +46,28 @@ class Measures:
     samples: int
     untrained: int = 0  # clients that never trained; the model that they would receive counts as held
     more: Mapping[str, MeasureSummary] = field(default_factory=dict)  # further measures by name
+    headline: str = "accuracy"  # the measure of tables and curves
+
+    NOT_STORED: ClassVar = ("more", "headline")
+
+    @property
+    def main(self) -> MeasureSummary:
+        """The headline measure."""
+        return self.of(self.headline)
 
     def of(self, measure: str) -> MeasureSummary:
         """A measure by its name; all values are None if it was not measured."""
         if measure == "accuracy":
             known = 0 if self.accuracy is None else self.clients
             spread = (self.accuracy, self.pooled, self.deviation, self.worst, self.worst_tenth)
-            return MeasureSummary(*spread, clients=known, undefined=self.clients - known)
+            return MeasureSummary(*spread, clients=known, undefined=self.clients - known, percent=True)
         return self.more.get(measure, MeasureSummary(None, None, None, None, None, 0, self.clients))
 
     def as_dict(self) -> dict[str, Any]:
-        """The measures as one JSON document; the further ones are under ``measures``."""
+        """The measures as one JSON document; further ones are under ``measures``."""
         values = asdict(self)
-        more = values.pop("more")
-        return {**values, "measures": more} if more else values
+        more, headline = values.pop("more"), values.pop("headline")
+        return {**values, "headline": headline, "measures": more} if more else values
 
 
 def measures(
@@ -65,7 +77,7 @@ def measures(
     tested = [score for _, score in sorted(scores.items()) if score.samples > 0]
     more = {name: _summary(measure(name), tested) for name in measuring.further}
     if not tested:
-        return Measures(round, None, None, None, None, None, None, None, 0, 0, untrained, more)
+        return Measures(round, None, None, None, None, None, None, None, 0, 0, untrained, more, measuring.headline)
     correct = np.array([score.correct for score in tested], dtype=np.float64)
     loss = np.array([score.loss for score in tested], dtype=np.float64)
     samples = np.array([score.samples for score in tested], dtype=np.float64)
@@ -79,6 +91,7 @@ def measures(
         samples=int(samples.sum()),
         untrained=untrained,
         more=more,
+        headline=measuring.headline,
     )
     if measuring.classes:
         return found
@@ -90,10 +103,19 @@ def _summary(one: Measure, tested: Sequence[Score]) -> MeasureSummary:
     known = [value for score in tested if (value := score.values.get(one.name)) is not None]
     pooled = one.pooled([score.sums[one.statistic] for score in tested if one.statistic in score.sums])
     if not known:
-        return MeasureSummary(None, pooled, None, None, None, 0, len(tested))
+        return MeasureSummary(None, pooled, None, None, None, 0, len(tested), one.better, one.percent)
     values = _spread(np.array(known, dtype=np.float64), worst_is_lowest=one.better == "higher")
-    mean = values.pop("accuracy")
-    return MeasureSummary(mean, pooled, **values, clients=len(known), undefined=len(tested) - len(known))
+    return MeasureSummary(
+        values["accuracy"],
+        pooled,
+        values["deviation"],
+        values["worst"],
+        values["worst_tenth"],
+        clients=len(known),
+        undefined=len(tested) - len(known),
+        better=one.better,
+        percent=one.percent,
+    )
 
 
 def _spread(values: np.ndarray, worst_is_lowest: bool) -> dict[str, float]:

@@ -2,15 +2,16 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedtailor.data import Federation
 from fedtailor.devices import cause
 from fedtailor.errors import UserError, unknown
-from fedtailor.learning.measures import Measure, measure
 from fedtailor.messages.trees import plain, unpack
-from fedtailor.runs.accounting import Promise, promise
+from fedtailor.runs.accounting import Promise
 from fedtailor.runs.assembly import check_data
 from fedtailor.runs.cohort import BROKEN, DROPPED
 from fedtailor.runs.measures import Measures, MeasureSummary
@@ -82,9 +83,23 @@ class Run:
         return tuple(row["name"] for row in self.clients())
 
     @property
-    def headline(self) -> Measure:
-        """The measure of tables and curves."""
-        return measure((self._store.meta("measuring") or {}).get("headline", "accuracy"))
+    def headline(self) -> str:
+        """The name of the measure of tables and curves."""
+        return str(self._measuring.get("headline", "accuracy"))
+
+    @property
+    def shows_percent(self) -> bool:
+        """Whether the headline is a share that is written in percent."""
+        return self.headline == "accuracy" or bool(self._measuring["measures"][self.headline]["percent"])
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether a lower value of the headline is better."""
+        return self.headline != "accuracy" and self._measuring["measures"][self.headline]["better"] == "lower"
+
+    @cached_property
+    def _measuring(self) -> dict[str, Any]:
+        return self._store.meta("measuring") or {}
 
     def clients(self) -> list[dict[str, Any]]:
         """The clients that have names of their own: name, and samples for training, validation and test."""
@@ -146,9 +161,10 @@ class Run:
         return tuple(row["text"] for row in self._store.read("warnings", "ORDER BY id"))
 
     @property
-    def privacy(self) -> Promise | None:
-        """The differential privacy of the rounds so far, each as often as it was begun; None without privacy."""
-        return promise(self.experiment, max(self.rounds_done, self._store.meta("private_rounds") or 0))
+    def privacy(self) -> tuple[Promise, ...]:
+        """The differential privacy of the complete run; empty before its end, and without privacy."""
+        stored = self._store.meta("privacy") or []
+        return tuple(Promise(**{**row, "not_covered": tuple(row["not_covered"])}) for row in stored)
 
     def federation(self, federation: Federation | None = None) -> Federation:
         """The clients' data, built again from the settings; a `UserError` if they are not those of the run.
@@ -184,18 +200,24 @@ class Run:
         for row in self.measures():
             model, measure, *when = (row.pop(key) for key in ("model", "measure", "episode", "round"))
             if when == [latest[model]["episode"], latest[model]["round"]]:
-                more[model][measure] = MeasureSummary(**row)
-        return {
-            model: Measures(**{key: row[key] for key in row if key != "episode"}, more=more[model])
-            for model, row in latest.items()
-        }
+                more[model][measure] = MeasureSummary(**row, **self._measuring["measures"][measure])
+        for row in latest.values():
+            del row["episode"]
+        return {model: Measures(**row, more=more[model], headline=self.headline) for model, row in latest.items()}
+
+    def curve(self) -> list[dict[str, Any]]:
+        """The headline measure of every evaluated round and model: mean, pooled, deviation, worst and worst tenth."""
+        if self.headline != "accuracy":
+            return [row for row in self.measures() if row.pop("measure") == self.headline]
+        return [{**row, "mean": row["accuracy"]} for row in self.metrics()]
 
     def scores(self, model: str = "final", round: int | None = None) -> list[dict[str, Any]]:
         """Every client's score: its latest, or that of a round."""
+        classes = self._measuring.get("classes", True)
         scores = self._store.latest_scores(model, 0) if round is None else self._store.scores(model, 0, round)
         rows = [
             {"client": client, "correct": score.correct, "loss": score.loss, "samples": score.samples}
-            | {"accuracy": score.correct / score.samples if score.samples else None}
+            | {"accuracy": score.correct / score.samples if score.samples and classes else None}
             | ({"measures": dict(score.values)} if score.values else {})
             for client, score in sorted(scores.items())
         ]
@@ -326,3 +348,9 @@ def all_runs(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UserError(f"{folder} does not exist: 'fedtailor run' writes runs there")
     return sorted(path.parent for path in folder.rglob(DATABASE))
+
+
+def value_of(score: Mapping[str, Any], measure: str) -> float | None:
+    """A measure in a row of `Run.scores`; None if it is undefined for that client."""
+    value: float | None = score["accuracy"] if measure == "accuracy" else score.get("measures", {}).get(measure)
+    return value

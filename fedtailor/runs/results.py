@@ -40,8 +40,8 @@ class RunSummary:
         Time on the clients' devices; None without devices.
     warnings : tuple of str
         What the run warned about: settings that make the method inert or break one of its assumptions.
-    privacy : Promise or None
-        The differential privacy of the rounds so far; None without privacy.
+    privacy : tuple of Promise
+        The differential privacy of clients and of records; empty without privacy.
     """
 
     name: str
@@ -59,7 +59,7 @@ class RunSummary:
     failed_tasks: int
     clock: ClockSummary | None = None
     warnings: tuple[str, ...] = ()
-    privacy: Promise | None = None
+    privacy: tuple[Promise, ...] = ()
 
     @property
     def received(self) -> Measures:
@@ -80,10 +80,9 @@ class RunSummary:
         """The summary as one JSON document; without a clock or privacy it has no such key."""
         values = {**vars(self), "metrics": {model: found.as_dict() for model, found in self.metrics.items()}}
         values["warnings"] = list(self.warnings)
-        for name in ("clock", "privacy"):
-            if (found := values.pop(name)) is not None:
-                values[name] = asdict(found)
-        return values
+        clock, privacy = values.pop("clock"), values.pop("privacy")
+        values |= {} if clock is None else {"clock": asdict(clock)}
+        return values | ({"privacy": [asdict(found) for found in privacy]} if privacy else {})
 
     def _measured(self, model: str) -> Measures:
         if model not in self.metrics:
@@ -121,10 +120,10 @@ class ComparisonRow:
         The label of the method.
     seeds : int
         Number of finished runs.
-    accuracy : mapping of str to Spread
-        By model: ``received``, ``held``, ``global`` and ``final``.
+    headline : mapping of str to Spread
+        The headline measure by model: ``received``, ``held``, ``global`` and ``final``.
     worst, worst_tenth, deviation : Spread
-        Accuracy of the worst client and of the worst tenth, and deviation over clients, of the headline model.
+        The measure of the worst client and of the worst tenth, and its deviation over clients, of the headline model.
     megabytes, seconds : float or None
         What a run sends and receives, and its measured time, on average.
     clock : MeanClock or None
@@ -137,7 +136,7 @@ class ComparisonRow:
 
     method: str
     seeds: int
-    accuracy: Mapping[str, Spread]
+    headline: Mapping[str, Spread]
     worst: Spread
     worst_tenth: Spread
     deviation: Spread
@@ -151,7 +150,7 @@ class ComparisonRow:
         """The row with one value per key, as in the JSON document and the CSV file."""
         row: dict[str, Any] = {"method": self.method, "seeds": self.seeds}
         extras = {"worst": self.worst, "worst_tenth": self.worst_tenth, "deviation": self.deviation}
-        for name, spread in {**self.accuracy, **extras}.items():
+        for name, spread in {**self.headline, **extras}.items():
             row |= {name: spread.mean, f"{name}_std": spread.std}
         row |= {"megabytes": self.megabytes, "seconds": self.seconds, **self._decided()}
         if self.clock is not None:
@@ -190,7 +189,9 @@ class ComparisonSummary:
     name: str
     folder: str
     model: str  # the headline model
-    average: str  # how accuracies are averaged: "per client" or "per sample"
+    measure: str  # the headline measure
+    percent: bool  # whether the headline measure is a share that is written in percent
+    average: str  # how the measure is averaged: "per client" or "per sample"
     seeds: tuple[int, ...]
     table: tuple[ComparisonRow, ...]
     baseline: str = ""  # the row that the others are compared with

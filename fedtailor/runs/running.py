@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +256,7 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
             "federation": job.federation.digest(),
             "clients": job.federation.clients,
             "samples": outline(job.federation),
-            "measuring": asdict(measuring_of(settings, job.federation)),
+            "measuring": measuring_of(settings, job.federation).as_dict(),
             "devices": devices_digest(settings, job),
             **notes,
         }

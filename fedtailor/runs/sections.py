@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedtailor.errors import unknown
 from fedtailor.learning.measures import MEASURES
@@ -85,11 +85,13 @@ class CompareSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     methods: tuple[str | dict[str, Any], ...] = Field(
-        ("local", "fedavg", "fedavg-ft", "fedper"),
+        ("local", "fedavg", "fedper"),
         min_length=1,
         description='names, or tables such as {name = "fedprox", mu = 0.01}; label = "strong" in a table names its row',
     )
-    seeds: tuple[int, ...] = Field((0,), min_length=1, description="one run per method and seed")
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**62)], ...] = Field(
+        (0,), min_length=1, description="one run per method and seed"
+    )
     model: Literal["received", "held", "global", "final"] = Field(
         "final", description="the model whose accuracy the table shows first"
     )
@@ -97,6 +99,13 @@ class CompareSettings(BaseModel):
     baseline: str | None = Field(
         None, description="the method, by its label, that the others are compared with; default: the first"
     )
+
+    @field_validator("seeds")
+    @classmethod
+    def _different(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("a seed appears twice, which would count one run as two")
+        return seeds
 
 
 class PretrainSettings(BaseModel):

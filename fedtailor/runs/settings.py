@@ -212,9 +212,17 @@ def _validate(values: dict[str, Any], where: str) -> Experiment:
     cohort, clients = made.participation.clients, made.data.filled.clients
     if cohort is not None and clients is not None and cohort > clients:
         problems.append(f"participation.clients = {cohort}: there are only {clients} clients (data.clients)")
+    if made.data.source != "folder":
+        given = [f"data.{name}" for name in FOLDER_ONLY if getattr(made.data, name)]
+        if given:
+            source = f"data.source = {made.data.source!r}"
+            problems.append(f'{", ".join(given)}: only data.source = "folder" reads your own files, and here {source}')
     if problems:
         raise Mistakes(where, problems)
     return made
+
+
+FOLDER_ONLY = ("folder", "label", "client", "categorical", "ignore")  # settings of [data] that no other source reads
 
 
 def _change(values: dict[str, Any], key: str, value: Any, where: str) -> None:

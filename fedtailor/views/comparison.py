@@ -8,7 +8,7 @@ from pathlib import Path
 from fedtailor.runs import Comparison, ComparisonSummary
 from fedtailor.runs.results import ComparisonRow, Note, Spread
 from fedtailor.runs.statistics import CRITERION, SEEDS, UNDECIDED, Difference, comparisons_text
-from fedtailor.views.numbers import NOTHING, figures, percent
+from fedtailor.views.numbers import NOTHING, figures, measured, percent
 from fedtailor.views.tables import Grid, superscript
 
 
@@ -17,9 +17,9 @@ def comparison_grid(summary: ComparisonSummary) -> Grid:
     table = summary.table
     models = [summary.model, *(m for m in ("final", "held", "received", "global") if m != summary.model)]
     spreads = {
-        f"{model} %": [row.accuracy[model] for row in table]
+        f"{model} %" if summary.percent else model: [row.headline[model] for row in table]
         for model in models
-        if any(row.accuracy[model].mean is not None for row in table)
+        if any(row.headline[model].mean is not None for row in table)
     }
     spreads |= {"worst 10 % of clients": [row.worst_tenth for row in table]}
     spreads |= {"std of clients": [row.deviation for row in table]}
@@ -27,7 +27,7 @@ def comparison_grid(summary: ComparisonSummary) -> Grid:
     against = len(table) > 1
     rows = []
     for index, row in enumerate(table):
-        first, *others = (_mean_and_deviation(column[index]) for column in spreads.values())
+        first, *others = (_mean_and_deviation(column[index], summary.percent) for column in spreads.values())
         times = (write(getattr(row.clock, key)) for key, (_, write) in clock.items())
         rows.append(
             (
@@ -48,7 +48,7 @@ def comparison_grid(summary: ComparisonSummary) -> Grid:
         ("method", *header),
         tuple(rows),
         frozenset({0, 3}) if against else frozenset({0}),
-        title=f"{summary.name}: accuracy averaged {summary.average}, mean ± deviation over seeds",
+        title=f"{summary.name}: {summary.measure} averaged {summary.average}, mean ± deviation over seeds",
         notes=comparison_notes(summary),
     )
 
@@ -87,7 +87,7 @@ def outcome_text(found: Difference | None) -> str:
 
 
 def comparison_csv(summary: ComparisonSummary) -> str:
-    """Every number of a comparison in full precision; accuracies are shares of one."""
+    """Every number of a comparison in full precision; percentages are shares of one."""
     text = io.StringIO()
     rows = [row.as_dict() for row in summary.table]
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["method"], lineterminator="\n")
@@ -110,8 +110,9 @@ def write_comparison(comparison: Comparison) -> list[Path]:
     return [comparison.folder / name for name in texts]
 
 
-def _mean_and_deviation(spread: Spread) -> str:
-    return percent(spread.mean) + ("" if spread.std is None else f" ± {percent(spread.std)}")
+def _mean_and_deviation(spread: Spread, percents: bool) -> str:
+    deviation = "" if spread.std is None else f" ± {measured(spread.std, percents)}"
+    return measured(spread.mean, percents) + deviation
 
 
 def _against(row: ComparisonRow) -> tuple[str, str, str]:

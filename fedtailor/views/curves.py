@@ -1,5 +1,6 @@
-"""Curves of accuracy over rounds or over time, for a run or a comparison."""
+"""Curves of the headline measure over rounds or over time, for a run or a comparison."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ Over = Literal["round", "time"]  # time: on the clients' devices
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean and deviation over the seeds for each round, in percent, and the final pass."""
+    """Mean and deviation over the seeds for each round, and the final pass; shares are in percent."""
 
     label: str
     rounds: Sequence[float]  # over time: the times at which rounds end
@@ -37,23 +38,24 @@ class Curve:
 
 
 def draw_run(run: Run, path: Path) -> Path:
-    """Every model's accuracy over the rounds of a run, as a file."""
+    """Every model's headline measure over the rounds of a run, as a file."""
     return _save(run_figure(run), path)
 
 
 def run_figure(run: Run) -> "Figure":
-    """Every model's accuracy over the rounds of a run."""
+    """Every model's headline measure over the rounds of a run."""
     figure = new_figure(9, 4.6)
     axes = figure.subplots()
     by_model: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in run.metrics():
-        if row["accuracy"] is not None:
-            by_model[row["model"]].append(row)
+    scale = 100 if run.shows_percent else 1
+    for row in run.curve():
+        if row["mean"] is not None:
+            by_model[row["model"]].append({**row, **{key: scale * row[key] for key in ("mean", "worst_tenth")}})
     final = by_model.pop("final", [])
     _draw_models(axes, by_model)
     if final:
-        _draw_final(axes, run.settings["rounds"], 100 * final[-1]["accuracy"])
-    dress(axes, run.settings["rounds"])
+        _draw_final(axes, run.settings["rounds"], final[-1]["mean"])
+    dress(axes, run.settings["rounds"], run.headline, run.shows_percent)
     settings = run.settings
     title(
         axes,
@@ -79,7 +81,8 @@ def draw_comparison(comparison: Comparison, path: Path, over: Over = "round") ->
     bands = len(curves) <= FEW
     for curve in curves:
         _draw_curve(axes, curve, looks[curve.label], bands)
-    dress(axes, comparison.experiment.rounds if over == "round" else None)
+    summary = comparison.summary()
+    dress(axes, comparison.experiment.rounds if over == "round" else None, summary.measure, summary.percent)
     average = "samples" if comparison.experiment.compare.pooled else "clients"
     shown = "held model (global where there is none)" if headline == "final" else f"{headline} model"
     seeds = len(comparison.experiment.compare.seeds)
@@ -90,9 +93,9 @@ def draw_comparison(comparison: Comparison, path: Path, over: Over = "round") ->
 
 
 def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curve]:
-    """A curve per method, sorted by the last accuracy, best first."""
+    """A curve per method, sorted by the last value, best first."""
     settings = comparison.experiment.compare
-    statistic = "pooled" if settings.pooled else "accuracy"
+    statistic, better = "pooled" if settings.pooled else "mean", 1
     wanted = ("held", "global") if settings.model == "final" else (settings.model,)
     curves = []
     for label, folders in comparison.runs().items():
@@ -101,8 +104,10 @@ def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curv
         final: list[float] = []
         for folder in folders:
             with Run(folder) as run:
-                found = _values(run.metrics(), wanted, statistic)
-                final += _values(run.metrics(), ("final",), statistic).values()
+                rows, scale = run.curve(), 100.0 if run.shows_percent else 1.0
+                better = -1 if run.less_is_better else 1
+                found = _values(rows, wanted, statistic, scale)
+                final += _values(rows, ("final",), statistic, scale).values()
                 for row in run.clock():
                     ends[row["round"]].append(row["begin"] + row["seconds"])
             for round, value in found.items():
@@ -111,22 +116,22 @@ def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curv
         spreads = [stdev(points[r]) if len(points[r]) > 1 else 0.0 for r in rounds]
         places = rounds if over == "round" else [fmean(ends[r]) for r in rounds]
         curves.append(Curve(label, places, [fmean(points[r]) for r in rounds], spreads, final))
-    return sorted(curves, key=lambda curve: -_end(curve, settings.model))
+    return sorted(curves, key=lambda curve: -better * _end(curve, settings.model, better))
 
 
-def _values(rows: Sequence[Mapping[str, Any]], models: Sequence[str], statistic: str) -> dict[int, float]:
-    """Accuracy in percent by round, of the first of these models that was evaluated."""
+def _values(rows: Sequence[Mapping[str, Any]], models: Sequence[str], statistic: str, scale: float) -> dict[int, float]:
+    """The headline by round, of the first of these models that was evaluated."""
     for model in models:
-        found = {r["round"]: 100 * r[statistic] for r in rows if r["model"] == model and r[statistic] is not None}
+        found = {r["round"]: scale * r[statistic] for r in rows if r["model"] == model and r[statistic] is not None}
         if found:
             return found
     return {}
 
 
-def _end(curve: Curve, model: str) -> float:
+def _end(curve: Curve, model: str, better: int) -> float:
     if model == "final" and curve.final:
         return fmean(curve.final)
-    return curve.means[-1] if curve.means else -1.0
+    return curve.means[-1] if curve.means else -better * math.inf
 
 
 def _draw_models(axes: "Axes", by_model: Mapping[str, list[dict[str, Any]]]) -> None:
@@ -139,11 +144,13 @@ def _draw_models(axes: "Axes", by_model: Mapping[str, list[dict[str, Any]]]) -> 
         rows = by_model[model]
         rounds = [row["round"] for row in rows]
         colour = MODELS.get(model, GREY)
-        means = [100 * row["accuracy"] for row in rows]
+        means = [row["mean"] for row in rows]
         marker = "o" if len(rounds) < 3 else None
-        axes.plot(rounds, means, color=colour, label=f"{model} {means[-1]:.1f}", linewidth=2, marker=marker, zorder=3)
+        axes.plot(
+            rounds, means, color=colour, label=f"{model} {_figures(means[-1])}", linewidth=2, marker=marker, zorder=3
+        )
         if model == shaded:  # one band only: three would hide each other
-            worst = [100 * row["worst_tenth"] for row in rows]
+            worst = [row["worst_tenth"] for row in rows]
             axes.fill_between(
                 rounds, worst, means, color=colour, alpha=0.12, linewidth=0, label=f"{model}, mean to worst 10 %"
             )
@@ -154,11 +161,11 @@ def _draw_many(axes: "Axes", models: Sequence[list[dict[str, Any]]], kind: str) 
     for place, rows in enumerate(models):
         label = f"{len(models)} models of the kind {kind}" if place == 0 else None
         rounds = [row["round"] for row in rows]
-        axes.plot(rounds, [100 * row["accuracy"] for row in rows], color=GREY, linewidth=0.7, alpha=0.7, label=label)
+        axes.plot(rounds, [row["mean"] for row in rows], color=GREY, linewidth=0.7, alpha=0.7, label=label)
 
 
 def _draw_final(axes: "Axes", rounds: int, value: float) -> None:
-    label = f"final {value:.1f}"
+    label = f"final {_figures(value)}"
     axes.plot([rounds], [value], "*", markersize=13, color=INK, label=label, zorder=4, clip_on=False)
 
 
@@ -208,8 +215,12 @@ def _looks(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def dress(axes: "Axes", rounds: int | None) -> None:
-    """Style axes of accuracy over ``rounds`` rounds; None means over time."""
+def _figures(value: float) -> str:
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def dress(axes: "Axes", rounds: int | None, measure: str = "accuracy", percents: bool = True) -> None:
+    """Style axes of a measure over ``rounds`` rounds; None means over time."""
     from matplotlib.ticker import MaxNLocator
 
     if rounds is None:
@@ -219,9 +230,10 @@ def dress(axes: "Axes", rounds: int | None) -> None:
         axes.set_xlabel("round")
         axes.set_xlim(1 if rounds > 1 else 0.5, max(rounds, 1.5))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylabel("accuracy (%)")
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, -1), min(high, 101))
+    axes.set_ylabel(f"{measure} (%)" if percents else measure)
+    if percents:
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, -1), min(high, 101))
     axes.grid(color=FAINT)
     axes.set_axisbelow(True)
     for side in ("top", "right"):

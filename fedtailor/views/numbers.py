@@ -12,6 +12,15 @@ def percent(share: float | None) -> str:
     return NOTHING if share is None else f"{100 * share:.1f}"
 
 
+def measured(value: float | None, percents: bool) -> str:
+    """A value of a measure, in percent or as a number.
+
+    >>> measured(0.9314, True), measured(0.9314, False), measured(None, True)
+    ('93.1', '0.931', '–')
+    """
+    return percent(value) if percents else figures(value)
+
+
 def size(count: float) -> str:
     """A number of bytes.
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedtailor.errors import UserError
-from fedtailor.views.numbers import NOTHING, percent
+from fedtailor.views.numbers import NOTHING, measured, percent
 from fedtailor.views.tables import Grid
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ HEADLINES = ("final", "held", "global", "received")
 
 def run_page(run: "Run", clients: bool = False) -> RenderableType:
     """A run: its evaluations, costs and failures, and optionally each client."""
-    from fedtailor.views.report import WORDS, cost, evaluation_grid, failure_grid, headline, remarks
+    from fedtailor.views.report import WORDS, cost, evaluation_grid, failure_grid, further_grid, headline, remarks
 
     facts = run.summary()
     failures = failure_grid(run.events())
@@ -27,13 +27,14 @@ def run_page(run: "Run", clients: bool = False) -> RenderableType:
     parts += [Text(f"warning: {sentence}", style="yellow") for sentence in facts.warnings]
     if facts.metrics:
         parts.append(evaluation_grid(facts.metrics).rich())
+        parts += [further.rich()] if (further := further_grid(facts.metrics)).rows else []
         parts += [Text(line, style="yellow") for line in remarks(facts.metrics)]
         parts.append(Text(WORDS, style="dim"))
     parts.append(Text(cost(facts)))
     if failures.rows:
         parts.append(failures.rich())
     if clients:
-        parts.append(client_grid(client_scores(run)).rich())
+        parts.append(client_grid(client_scores(run), run.headline, run.shows_percent).rich())
     return Group(*parts)
 
 
@@ -48,7 +49,12 @@ def client_scores(run: "Run") -> dict[str, list[dict[str, Any]]]:
     return {model: run.scores(model) for model in run.last()}
 
 
-def client_grid(scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
+def client_grid(
+    scores: Mapping[str, Sequence[Mapping[str, Any]]], measure: str = "accuracy", percents: bool = True
+) -> Grid:
+    """Every client's value of a measure, by model."""
+    from fedtailor.runs.reading import value_of
+
     models = [m for m in ("received", "held", "global", "final") if m in scores]
     models += [m for m in scores if m not in models]
     by_client: dict[int, dict[str, Mapping[str, Any]]] = {}
@@ -58,13 +64,13 @@ def client_grid(scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
     rows = []
     for client, found in sorted(by_client.items()):
         samples = max(row["samples"] for row in found.values())
-        accuracies = [percent(found[m]["accuracy"]) if m in found else NOTHING for m in models]
+        values = [measured(value_of(found[m], measure), percents) if m in found else NOTHING for m in models]
         name = next((row["name"] for row in found.values() if "name" in row), str(client))
-        rows.append((name, str(samples), *accuracies))
+        rows.append((name, str(samples), *values))
     header = ("client", "test samples", *models)
     named = any("name" in row for found in scores.values() for row in found)
     words = frozenset({0} if named else ())
-    return Grid(header, tuple(rows), words=words, title="accuracy of each client in %")
+    return Grid(header, tuple(rows), words=words, title=f"{measure} of each client{' in %' * percents}")
 
 
 def comparison_page(summary: "ComparisonSummary", width: int) -> RenderableType:
@@ -103,9 +109,18 @@ def list_page(lines: Sequence[Mapping[str, Any]]) -> RenderableType:
             rows.append((line["run"], NOTHING, NOTHING, NOTHING, "damaged", NOTHING))
             continue
         model = next((m for m in HEADLINES if m in line["metrics"]), None)
-        accuracy = f"{model} {percent(line['metrics'][model]['accuracy'])} %" if model else NOTHING
+        result = f"{model} {_result(line['metrics'][model])}" if model else NOTHING
         rounds = f"{line['rounds_done']}/{line['rounds']}"
         method = method_text(line["method"])
-        rows.append((line["run"], method, str(line["seed"]), rounds, line["status"], accuracy))
-    header = ("run", "method", "seed", "rounds", "status", "accuracy")
+        rows.append((line["run"], method, str(line["seed"]), rounds, line["status"], result))
+    header = ("run", "method", "seed", "rounds", "status", "result")
     return Group(Grid(header, tuple(rows), words=frozenset({0, 1, 4})).rich(), *errors)
+
+
+def _result(found: Mapping[str, Any]) -> str:
+    """The headline of a model in a summary."""
+    headline = found.get("headline", "accuracy")
+    if headline == "accuracy":
+        return f"{percent(found['accuracy'])} %"
+    shown = found["measures"][headline]
+    return f"{headline} {measured(shown['mean'], shown['percent'])}{' %' * shown['percent']}"

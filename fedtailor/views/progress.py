@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -15,7 +16,7 @@ from rich.text import Text
 from fedtailor.devices import cause
 from fedtailor.runs import Callback, Measures, RoundReport
 from fedtailor.views.console import messages
-from fedtailor.views.numbers import duration, percent, size
+from fedtailor.views.numbers import duration, measured, size
 
 EVERY = 5.0  # seconds between two plain lines
 PACE = 10  # rounds whose mean time estimates the time left
@@ -41,6 +42,9 @@ class Display(Callback):
 
     def warning(self, sentence: str) -> None:
         self.console.print(f"warning: {sentence}", style="yellow")
+
+    def kept(self, names: Sequence[str]) -> None:
+        self.console.print(f"finished before, not run again: {', '.join(names)}")
 
     def expects(self, disk: int) -> None:
         self.disk = f", at least {size(disk)} on disk"
@@ -83,9 +87,9 @@ class Display(Callback):
     def state(self) -> str:
         """The latest accuracies, rewards, device time, bytes and failures as text."""
         facts = [
-            f"{model} {percent(self.metrics[model].accuracy)} %"
+            f"{model} {measured(found.main.mean, found.main.percent)}{' %' * found.main.percent}"
             for model in ("received", "held", "global")
-            if model in self.metrics and self.metrics[model].accuracy is not None
+            if (found := self.metrics.get(model)) is not None and found.main.mean is not None
         ]
         facts += [f"reward {value:.3f}" for value in self.rewards.values()]
         if self.clock:

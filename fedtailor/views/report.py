@@ -7,8 +7,9 @@ from typing import Any
 
 from fedtailor.devices import cause
 from fedtailor.runs import Measures, Run, RunSummary, toml
+from fedtailor.runs.measures import MeasureSummary
 from fedtailor.views.curves import draw_run
-from fedtailor.views.numbers import NOTHING, duration, figures, percent, size
+from fedtailor.views.numbers import NOTHING, duration, figures, measured, percent, size
 from fedtailor.views.tables import Grid
 
 MODELS = ("received", "held", "global", "final")
@@ -32,6 +33,7 @@ def report(run: Run) -> str:
     facts = run.summary()
     versions = "\n".join(f"- {name}: {value}" for name, value in run.environment.items())
     failures = failure_grid(run.events())
+    further = further_grid(facts.metrics)
     return "\n".join(
         [
             f"# {run.name}",
@@ -40,10 +42,11 @@ def report(run: Run) -> str:
             "",
             *(f"Warning: {sentence}\n" for sentence in facts.warnings),
             evaluation_grid(facts.metrics).markdown(),
+            *([further.markdown()] if further.rows else []),
             *(f"{line}\n" for line in remarks(facts.metrics)),
             WORDS,
             "",
-            f"![accuracy over rounds]({CURVES})",
+            f"![{run.headline} over rounds]({CURVES})",
             "",
             f"{cost(facts)}.",
             "",
@@ -82,27 +85,59 @@ def method_text(method: Mapping[str, Any]) -> str:
 
 
 def evaluation_grid(metrics: Mapping[str, Measures]) -> Grid:
-    """The latest evaluation: a row per model, accuracies in percent."""
-    models = [m for m in MODELS if m in metrics] + [m for m in metrics if m not in MODELS]
+    """The latest evaluation: the headline measure, a row per model."""
     rows = [
         (
             model,
-            *map(percent, (found.accuracy, found.pooled, found.deviation, found.worst, found.worst_tenth)),
+            *_spread(found.main),
             NOTHING if found.loss is None else f"{found.loss:.3f}",
             str(found.round),
         )
-        for model, found in ((model, metrics[model]) for model in models)
+        for model, found in _ordered(metrics)
     ]
     header = ("model", "mean over clients", "over samples", "std", "worst client", "worst 10 %", "loss", "round")
-    return Grid(header, tuple(rows), title="accuracy in %")
+    headline, percents = next(((f.headline, f.main.percent) for f in metrics.values()), ("accuracy", True))
+    return Grid(header, tuple(rows), title=f"{headline} in %" if percents else headline)
+
+
+def further_grid(metrics: Mapping[str, Measures]) -> Grid:
+    """The measures beside the headline, and accuracy if it is not the headline: a row per measure and model."""
+    rows = []
+    for model, found in _ordered(metrics):
+        others = [name for name in ("accuracy", *found.more) if name != found.headline and found.of(name).clients]
+        for name in others if found.more else ():
+            values = found.of(name)
+            label = f"{name} %" if values.percent else name
+            rows.append((label, model, *_spread(values), f"{values.clients} of {values.clients + values.undefined}"))
+    rows.sort(key=lambda row: row[0])
+    header = ("measure", "model", "mean over clients", "over samples", "std", "worst client", "worst 10 %", "clients")
+    return Grid(header, tuple(rows), words=frozenset({0, 1}), title="further measures")
+
+
+def _ordered(metrics: Mapping[str, Measures]) -> list[tuple[str, Measures]]:
+    models = [m for m in MODELS if m in metrics] + [m for m in metrics if m not in MODELS]
+    return [(model, metrics[model]) for model in models]
+
+
+def _spread(found: MeasureSummary) -> list[str]:
+    values = (found.mean, found.pooled, found.deviation, found.worst, found.worst_tenth)
+    return [measured(value, found.percent) for value in values]
 
 
 def remarks(metrics: Mapping[str, Measures]) -> list[str]:
     """Remarks that explain the numbers."""
     untrained = metrics["held"].untrained if "held" in metrics else 0
-    if not untrained:
-        return []
-    return [f"{untrained} of the clients never trained: the model they would receive counts as held."]
+    said = [f"{untrained} of the clients never trained: the model they would receive counts as held."]
+    return (said if untrained else []) + _undefined(metrics)
+
+
+def _undefined(metrics: Mapping[str, Measures]) -> list[str]:
+    """For how many clients the headline is undefined, as AUROC is for a client with one class."""
+    for found in (metrics[model] for model in ("final", "held", "received") if model in metrics):
+        left_out = found.main.undefined
+        if left_out and found.main.clients:
+            return [f"{found.headline} is undefined for {left_out} of {found.clients} clients, which are left out."]
+    return []
 
 
 def cost(facts: RunSummary) -> str:

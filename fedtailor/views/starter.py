@@ -9,12 +9,15 @@ seed = 0            # seed of every random stream: the same seed gives the same 
 rounds = 20         # number of rounds
 
 [data]
-source = "digits"   # 'fedtailor data list' shows them all; "folder" is your own data
+source = "digits"   # 'fedtailor data list' shows them all
 clients = 20
 # dir = "data"      # folder with the files of the data sets
+# source = "folder" # your own data (docs/data.md); if they come divided, remove clients and [data.partition]
+# folder = "my-data"  # with a file (.csv, .npz) or sub folder for each client
+# label = "died"    # the column of CSV files to predict; default: the last
 
-[data.partition]
-kind = "dirichlet"  # or "iid", "pathological", "one-label", "mixed", "by-writer", "by-domain"
+[data.partition]    # without it, your own clients stay as they are: kind = "given"
+kind = "dirichlet"  # or "iid", "pathological", "one-label", "mixed", "by-writer", "by-domain", "given"
 alpha = 0.1         # smaller: the clients differ more
 
 # [data.split]      # shares of every client's samples

@@ -66,13 +66,13 @@ def test_what_a_method_warned_about_is_stored_and_stands_below_every_table(tmp_p
 def test_rows_are_sorted_and_compared_with_the_baseline_that_is_chosen(tmp_path: Path) -> None:
     settings = {**SMALL, "compare": {"baseline": "local"}}
     found = fedtailor.compare(settings, methods=["fedavg", "local"], seeds=[0, 1, 2], folder=tmp_path / "one").summary()
-    means = [row.accuracy["final"].mean for row in found.table]
+    means = [row.headline["final"].mean for row in found.table]
     assert means == sorted(means, reverse=True)  # type: ignore[type-var]
     assert found.row("local").difference is None
     row = found.row("fedavg")
     assert row.difference is not None
     assert row.wins is not None
-    gap = found.row("fedavg").accuracy["final"].mean - found.row("local").accuracy["final"].mean  # type: ignore[operator]
+    gap = found.row("fedavg").headline["final"].mean - found.row("local").headline["final"].mean  # type: ignore[operator]
     assert row.difference.mean == pytest.approx(100 * gap)
     assert row.wins.won + row.wins.tied + row.wins.lost == 12
     assert found.as_dict()["comparisons"] == 1

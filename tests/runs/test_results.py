@@ -71,12 +71,12 @@ def test_the_table_of_a_comparison_has_names_and_flat_rows(devices: dict[str, An
     for seed in (0, 1):
         with fedtailor.Run(tmp_path / "cmp" / f"fedavg-s{seed}") as run:
             finals.append(run.summary().final.accuracy)
-    assert row.accuracy["final"].mean == pytest.approx(sum(filter(None, finals)) / 2)
+    assert row.headline["final"].mean == pytest.approx(sum(filter(None, finals)) / 2)
     assert row.seeds == 2
     clock = [] if devices is None else ["virtual_seconds", "latency", "idle", "late", "dropped"]
     document = json.loads(json.dumps(summary.as_dict()))
     assert list(document) == [
-        "name", "folder", "model", "average", "seeds", "table", "baseline", "notes", "comparisons"
+        "name", "folder", "model", "measure", "percent", "average", "seeds", "table", "baseline", "notes", "comparisons"
     ]  # fmt: skip
     assert [list(one) for one in document["table"]] == [[*ROW, *clock]] * 2
     with pytest.raises(fedtailor.UserError, match=r"does not compare 'fedper': (local, fedavg|fedavg, local)"):

@@ -89,11 +89,13 @@ class Place:
         write_clients(Resources().federation(made), folder / "clients")
         self._running: list[subprocess.Popen[bytes]] = []
 
-    def fedtailor(self, *arguments: str, log: str, **environment: str) -> subprocess.Popen[bytes]:
+    def fedtailor(
+        self, *arguments: str, log: str, program: str = "fedtailor", **environment: str
+    ) -> subprocess.Popen[bytes]:
         """A command of ours, in a process group of its own."""
         with (self.folder / log).open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "fedtailor", *arguments],
+                [sys.executable, "-m", program, *arguments],
                 cwd=self.folder,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "300", **environment},
                 stdin=subprocess.DEVNULL,

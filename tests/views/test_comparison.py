@@ -19,7 +19,7 @@ def row(method: str, final: float | None, deviation: float | None = None) -> Com
 
 
 def summary(*rows: ComparisonRow) -> ComparisonSummary:
-    return ComparisonSummary("cmp", "runs/cmp", "final", "per client", (0, 1), rows)
+    return ComparisonSummary("cmp", "runs/cmp", "final", "accuracy", True, "per client", (0, 1), rows)
 
 
 def test_a_model_that_nobody_has_is_no_column() -> None:

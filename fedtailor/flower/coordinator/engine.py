@@ -69,7 +69,7 @@ class FlowerEngine(Engine):
         by_client: dict[int, list[Task]] = {}
         for task in tasks:
             by_client.setdefault(client_of(task), []).append(task)
-        self.nodes.wait_for_any()
+        self.nodes.wait_for_any(self.stop)
         pending = self._send(by_client)
         reached = {message.client for message in pending.values()}
         for client in [client for client in by_client if client not in reached]:
