@@ -194,7 +194,7 @@ class Federation:
 
 
 def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) -> Federation:
-    """Load the samples, deal them to the clients and split every client's share.
+    """Load the samples, deal them to the clients, split every client's share, and fit the pre-processing.
 
     With ``needs_validation`` and no validation share in the settings, 15 % of every client's
     training samples (at least 1) become its validation set.
