@@ -1,5 +1,6 @@
 """What `fedtailor data show` says about a federation."""
 
+import io
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from fedtailor.views.datasets import federation_page
 
 def shown(settings: dict[str, Any], **more: Any) -> str:
     federation = build(DataSettings.model_validate(settings), 0)
-    console = Console(width=200, record=True, quiet=True)
+    console = Console(width=200, file=io.StringIO(), record=True)
     console.print(federation_page({**summary(federation), **duplicates(federation), **more}, table(federation)))
     return console.export_text()
 
@@ -26,5 +27,8 @@ def test_test_samples_that_are_also_training_samples_are_a_warning() -> None:
 def test_pre_processing_is_stated() -> None:
     prepared = {"standardise": True, "impute": "mean", "indicator": False, "categories": "codes"}
     page = shown({"clients": 3}, preprocessing={**prepared, "statistics": "client", "inputs": ["age", "sex"]})
-    assert "standardised, missing values replaced (mean), categories as codes, by the training samples of each" in page
-    assert "client, 2 inputs" in page
+    assert (
+        "standardised, missing values replaced (mean), categories as codes, by the training samples of each client"
+        in page
+    )
+    assert "2 inputs" in page
