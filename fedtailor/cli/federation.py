@@ -245,6 +245,8 @@ def _require_flower() -> None:
 def _require_keys(keys: Path | None, insecure: bool) -> None:
     """Fail without keys, unless the user chose --insecure."""
     _require_flower()
+    if insecure and keys is not None:
+        raise UserError("--insecure uses no keys: give --keys or --insecure, not both")
     if insecure:
         typer.echo("warning: --insecure: anyone who reaches this port can read, change and join", err=True)
     elif keys is None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedtailor.errors import UserError
-from fedtailor.learning.measures import MEASURES, Predictions, chosen, measure, pooled, values_and_sums
+from fedtailor.learning.measures import MEASURES, Predictions, check_measured, chosen, measure, pooled, values_and_sums
 
 FOR_CLASSES = [name for name, one in MEASURES.items() if one.targets == "classes" and name != "accuracy"]
 FOR_NUMBERS = [name for name, one in MEASURES.items() if one.targets == "numbers"]
@@ -182,6 +182,20 @@ def test_what_is_measured_follows_from_the_targets() -> None:
             chosen(names, headline, classes)
     with pytest.raises(UserError, match="unknown measure 'accurcy'"):
         measure("accurcy")
+
+
+@pytest.mark.parametrize("name", [*FOR_CLASSES, *FOR_NUMBERS])
+def test_what_a_client_sends_is_checked_before_it_is_added(name: str) -> None:
+    outputs, targets = client(4, 10, 3)
+    values, sums = values_and_sums([name], Predictions(outputs, outputs + 1 if name in FOR_NUMBERS else targets))
+    check_measured([name], 3, values, sums)
+    for wrong in ({}, {"other": 1.0}, {**values, "other": 1.0}):
+        with pytest.raises(ValueError, match="not those of the run"):
+            check_measured([name], 3, wrong, sums)
+    for bad in ({key: [*row, 0.0] for key, row in sums.items()}, {**sums, "other": [1.0]}):
+        if bad != sums:
+            with pytest.raises(ValueError, match="cannot be added"):
+                check_measured([name], 3, values, bad)
 
 
 def test_directions() -> None:
