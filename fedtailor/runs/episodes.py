@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedtailor.data.federation import dealt_anew
 from fedtailor.engines import Job
 from fedtailor.learning.precision import native_bf16
 from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
@@ -49,7 +50,7 @@ def run_episodes(
         with _stop_at_boundary() as stop:
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
-            for sentence in _doubts(settings, loop, engine.remote):
+            for sentence in _doubts(settings, job, loop, engine.remote):
                 _warn(store, callbacks, sentence)
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
             callbacks.begin(settings.name, settings.rounds * episodes, done)
@@ -77,7 +78,7 @@ def run_episodes(
     return Run(folder)
 
 
-def _doubts(settings: Experiment, loop: RoundLoop, remote: bool) -> Iterator[str]:
+def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> Iterator[str]:
     """A sentence for every setting that makes the method inert or breaks one of its assumptions."""
     method = settings.method
     timeless = method.uses_clock and settings.devices is None and not remote
@@ -89,6 +90,8 @@ def _doubts(settings: Experiment, loop: RoundLoop, remote: bool) -> Iterator[str
     ):
         if doubt:
             yield f"{method.name or spec(method)}: {doubt}"
+    if doubt := dealt_anew(settings.data, job.federation.samples):
+        yield doubt
     if settings.training.precision == "bf16" and not remote and not native_bf16(settings.engine.device):
         yield "training.precision = 'bf16': this machine emulates bf16, which is slow and may give other last digits"
 
