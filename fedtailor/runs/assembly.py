@@ -108,12 +108,6 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
     device = "cpu" if settings.engine.kind == "ray" else usable_device(settings.engine.device)
     settings = with_precision(settings)
     federation = resources.federation(settings)
-    own = resources.given is not None and settings.data.source != "nodes"
-    if own and settings.carves_validation and not len(federation.val.indices):
-        raise UserError(
-            f"{spec(settings.method)} needs validation samples and the federation has none: give it some, as in "
-            f"Federation.from_clients(..., validation=True)"
-        )
     cohort = settings.participation.clients
     if cohort is not None and cohort > federation.clients:
         raise UserError(f"participation.clients = {cohort}: there are only {federation.clients} clients")

@@ -90,6 +90,11 @@ def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> It
     ):
         if doubt:
             yield f"{method.name or spec(method)}: {doubt}"
+    if method.needs_validation and not job.federation.val.sizes.any():
+        yield (
+            f"{method.name or spec(method)}: it needs validation samples and the federation has none: give some, as in "
+            f"Federation.from_clients(..., validation=True)"
+        )
     if doubt := dealt_anew(settings.data, job.federation.samples):
         yield doubt
     if settings.training.precision == "bf16" and not remote and not native_bf16(settings.engine.device):

@@ -108,8 +108,10 @@ def test_a_comparison_takes_a_federation_and_keeps_no_runs_on_other_data(tmp_pat
         fedtailor.compare(settings, methods=["local"], seeds=[0], folder=tmp_path / "c", federation=other)
 
 
-def test_a_method_that_needs_validation_samples_gets_a_federation_with_some(tmp_path: Path) -> None:
-    settings = {**QUICK, "method": {"name": "fedfomo"}}
-    with pytest.raises(UserError, match=r"fedfomo needs validation samples .*validation=True"):
-        fedtailor.run(settings, folder=tmp_path / "run", federation=in_python())
-    assert not (tmp_path / "run").exists()
+def test_a_method_that_lacks_validation_samples_says_so(tmp_path: Path) -> None:
+    x, y = np.random.RandomState(0).random_sample((12, 3)), np.arange(12) % 2
+    for validation in (False, True):
+        federation = Federation.from_clients({"anna": (x, y), "bert": (x, y)}, validation=validation)
+        settings = {**QUICK, "method": {"name": "fedfomo"}}
+        with fedtailor.run(settings, folder=tmp_path / str(validation), federation=federation) as run:
+            assert any("needs validation samples" in sentence for sentence in run.warnings) is not validation
