@@ -16,6 +16,7 @@ from fedtailor.learning.objectives import Criterion, mean_loss
 from fedtailor.learning.optimisers import optimiser
 from fedtailor.learning.options import TrainOptions
 from fedtailor.learning.precision import computing
+from fedtailor.learning.private import train_privately
 from fedtailor.learning.settings import TrainingSettings
 from fedtailor.learning.steps import Batch, Training, along
 from fedtailor.models import Network
@@ -103,7 +104,8 @@ def _train(
     trained = options.tensors(network)
     _set_modes(network, trained, alone)
     forward: Callable[[Tensor], Tensor] = network
-    if trained <= network.part("head") and options.objective is None and cacheable(network):
+    plain = options.objective is None and settings.dp_sgd is None
+    if trained <= network.part("head") and plain and cacheable(network):
         x, forward = (cache or FeatureCache()).features(network, x), network.classify
     if network.half and x.is_floating_point():
         x = x.bfloat16()  # once, not in every step
@@ -111,6 +113,10 @@ def _train(
     if options.objective is not None:
         loss_of = partial(options.objective, network)
     training = _training(network, settings, options, loss_of, fewest=2 if joined else 1)
+    if settings.dp_sgd is not None:
+        done = train_privately(network, x, y, settings, options, training, criterion, stream)
+        network.module.eval()
+        return Trace(*done)
     total = torch.zeros((), device=x.device)
     taken = seen = 0
     passes: list[float] = []  # mean loss of each pass

@@ -66,6 +66,19 @@ def _known_loss(name: str) -> str:
 
 Precision = Literal["fp32", "bf16", "auto"]
 
+
+class DPSGD(BaseModel):
+    """Differentially private SGD (Abadi et al., 2016): clipped gradients of single samples, and noise on their sum."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    clip: float = Field(1.0, gt=0, description="longest gradient of a sample")
+    noise: float = Field(1.0, ge=0, le=1e6, description="deviation of the noise on the sum of gradients, in clips")
+    generator: Literal["seeded", "system"] = Field(
+        "seeded", description="source of batches and noise: the run's streams, or the operating system's generator"
+    )
+
+
 Schedule = Annotated[Constant | Exponential | Step | Cosine, Field(discriminator="kind")]
 
 
@@ -97,6 +110,16 @@ class TrainingSettings(BaseModel):
         description="bf16: forward and backward passes in bf16, weights and optimiser in fp32; "
         "auto: bf16 where the processor has it",
     )
+
+    dp_sgd: DPSGD | None = Field(None, description="hide single samples by differentially private SGD; none by default")
+
+    @model_validator(mode="after")
+    def _private_in_fp32(self) -> "TrainingSettings":
+        if self.dp_sgd is not None and self.precision != "fp32":
+            raise ValueError("dp_sgd needs precision = 'fp32'")
+        if self.dp_sgd is not None and self.loss == "balanced-cross-entropy":
+            raise ValueError("dp_sgd: the weights of balanced-cross-entropy count a client's labels, without noise")
+        return self
 
     @model_validator(mode="after")
     def _weights_for_the_weighted_loss(self) -> "TrainingSettings":

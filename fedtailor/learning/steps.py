@@ -99,7 +99,6 @@ class Training:
     correction: list[Tensor] | None  # along the parameters
 
     def gradient(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
-        values = list(self.parameters.values())
         copies, originals = self._copied
         if copies:
             torch._foreach_copy_(copies, originals)
@@ -108,14 +107,19 @@ class Training:
         gradients = list(torch.autograd.grad(loss, self.leaves, materialize_grads=True))
         if copies:
             gradients = [gradient.float() for gradient in gradients]
+        return loss, self.adjusted(gradients)
+
+    def adjusted(self, gradients: list[Tensor]) -> list[Tensor]:
+        """The gradients with pull, correction and clipping."""
         if self.anchors is not None:
-            gaps = torch._foreach_sub([value.detach() for value in values], self.anchors)
+            values = [value.detach() for value in self.parameters.values()]
+            gaps = torch._foreach_sub(values, self.anchors)
             gradients = list(torch._foreach_add(gradients, gaps, alpha=self.pull))
         if self.correction is not None:
             gradients = list(torch._foreach_add(gradients, self.correction))
         if self.clip is not None:
             gradients = _clipped(gradients, self.clip)
-        return loss, gradients
+        return gradients
 
     @cached_property
     def _copied(self) -> tuple[list[Tensor], list[Tensor]]:

@@ -94,17 +94,21 @@ class Method(BaseModel):
     shares: ClassVar[Part] = "all"  # the part that is exchanged; the rest is private and stays on the client
     needs_validation: ClassVar[bool] = False
     uses_clock: ClassVar[bool] = False  # whether decisions depend on the time of tasks
+    uses_accuracy: ClassVar[bool] = False  # whether rewards or weights depend on accuracy, which a regression lacks
     counts_epochs: ClassVar[bool] = False  # whether it chooses numbers of epochs and ignores training.steps
-    # Two promises that save work in evaluation. A class that overrides one of the named functions breaks the promise
-    # unless it repeats it: `received_from_payload: ClassVar[bool] = True`.
+    # Promises: two save work in evaluation, two make privacy possible. A class that overrides one of the named
+    # functions breaks the promise unless it repeats it: `received_from_payload: ClassVar[bool] = True`.
     received_from_payload: ClassVar[bool] = True  # start_client, receive: load the payload's model and nothing else
-    averages_once: ClassVar[bool] = True  # finish: server.average of the models is all that is taken from replies
     pure_prepare: ClassVar[bool] = True  # prepare: the payloads depend only on server.state, which is not changed
+    averages_once: ClassVar[bool] = True  # upload, finish: one server.average of models is all that replies are for
+    trains_only: ClassVar[bool] = True  # receive, fit, upload, personal: a client's data are used by client.train alone
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         cls.received_from_payload = _promises(cls, "received_from_payload", {"start_client", "receive"})
         cls.pure_prepare = _promises(cls, "pure_prepare", {"prepare"})
+        cls.averages_once = _promises(cls, "averages_once", {"upload", "finish"})
+        cls.trains_only = _promises(cls, "trains_only", {"receive", "fit", "upload", "personal"})
 
     # Settings
 

@@ -17,6 +17,7 @@ class Ditto(Method):
     """
 
     name: ClassVar = "ditto"
+    trains_only: ClassVar = True
 
     # Deviation: 0.5 is pFedRLLA's; the paper's clients choose by validation data.
     lam: float = Field(

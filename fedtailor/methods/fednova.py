@@ -22,7 +22,6 @@ class FedNova(Method):
     """
 
     name: ClassVar = "fednova"
-    averages_once: ClassVar = False
 
     mu: float = Field(0.0, ge=0, le=1000, description="strength of a pull to the received model; 0: no pull")
 

@@ -16,6 +16,7 @@ class FedProx(Method):
     """
 
     name: ClassVar = "fedprox"
+    trains_only: ClassVar = True
 
     mu: float = Field(0.1, ge=0, le=1000, description="strength of the pull; 0 is FedAvg")
 

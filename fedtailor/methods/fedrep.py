@@ -15,6 +15,7 @@ class FedRep(Method):
     """
 
     name: ClassVar = "fedrep"
+    trains_only: ClassVar = True
     shares: ClassVar = "body"
 
     # Deviation: 5 as in pFedRLLA's comparison; the paper has 10.

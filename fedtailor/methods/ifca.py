@@ -23,7 +23,6 @@ class IFCA(Method):
     """
 
     name: ClassVar = "ifca"
-    averages_once: ClassVar = False
 
     k: int = Field(2, ge=1, le=1000, description="number of clusters; 1 is FedAvg")
 

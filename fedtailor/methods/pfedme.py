@@ -22,6 +22,7 @@ class PFedMe(Method):
     """
 
     name: ClassVar = "pfedme"
+    averages_once: ClassVar = True
 
     lam: float = Field(15.0, ge=0, le=10_000, description="strength of the envelope's pull")
     inner_steps: int = Field(5, ge=1, le=1000, description="steps K of theta on every mini-batch")

@@ -22,7 +22,6 @@ class Scaffold(Method):
     """
 
     name: ClassVar = "scaffold"
-    averages_once: ClassVar = False
 
     eta_g: float = Field(1.0, gt=0, le=100, description="learning rate of the server; 1 takes the clients' mean")
 

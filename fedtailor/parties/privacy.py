@@ -1,19 +1,16 @@
 """The ``[privacy]`` settings of an experiment, and the private sum of what clients send."""
 
-import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
-import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from fedtailor.learning import Noise
 from fedtailor.weights import Weights, delta, norm
 
 Generator = Literal["seeded", "system"]
-Noise = Callable[[Tensor], Tensor]  # standard normal numbers of the shape and type of a tensor
 
 
 class Privacy(BaseModel):
@@ -72,17 +69,3 @@ def private_mean(
         for name, tensor in change.items():
             total[name].add_(tensor, alpha=shorter)
     return {name: start[name] + (tensor + noise * clip * normal(tensor)) / expected for name, tensor in total.items()}
-
-
-def seeded_noise(stream: torch.Generator) -> Noise:
-    """Noise of a random stream."""
-    return lambda like: torch.randn(like.shape, generator=stream, dtype=like.dtype)
-
-
-def system_noise(like: Tensor) -> Tensor:
-    """Noise of the operating system's generator, by the method of Box and Muller."""
-    count = like.numel()
-    raw = np.frombuffer(os.urandom(16 * count), dtype=np.uint64).reshape(2, count)
-    uniform = ((raw >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53  # in (0, 1)
-    values = np.sqrt(-2 * np.log(uniform[0])) * np.cos(2 * math.pi * uniform[1])
-    return torch.from_numpy(values).to(like.dtype).reshape(like.shape)

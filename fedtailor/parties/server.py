@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedtailor.learning import TrainingSettings
+from fedtailor.learning import TrainingSettings, seeded_noise, system_noise
 from fedtailor.messages.payload import Payload
 from fedtailor.messages.trees import pack, restore, unpack
 from fedtailor.models import Network
@@ -17,7 +17,7 @@ from fedtailor.parties.clock import Clock
 from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
-from fedtailor.parties.privacy import Privacy, private_mean, seeded_noise, system_noise
+from fedtailor.parties.privacy import Privacy, private_mean
 from fedtailor.robust import robust_mean
 from fedtailor.weights import Weights, select
 

@@ -1,13 +1,24 @@
 """The privacy that a run promises: epsilon by Opacus' accountant, and what it does not cover."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Literal
 
 from fedtailor.errors import UserError
-from fedtailor.methods import Method
+from fedtailor.learning import sample_rate, why_not_private
 from fedtailor.models import Network
-from fedtailor.parties import Privacy
 from fedtailor.runs.settings import Experiment
+
+NOT_COVERED = {
+    "client": ("the numbers of samples of the clients", "the scores on the clients' test data"),
+    "record": (
+        "the numbers of samples of the clients",
+        "their training losses",
+        "the scores on the clients' test data",
+        "standardised inputs, if data.preprocess uses sums of the data",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -16,6 +27,8 @@ class Promise:
 
     Attributes
     ----------
+    level : str
+        ``client``: whether a client took part; ``record``: whether a sample was among a client's training data.
     epsilon : float
         The bound after ``rounds`` rounds; infinite without noise.
     delta : float
@@ -24,6 +37,7 @@ class Promise:
         What leaves the clients without noise.
     """
 
+    level: Literal["client", "record"]
     epsilon: float
     delta: float
     rounds: int
@@ -33,36 +47,80 @@ class Promise:
     def sentence(self) -> str:
         """The promise in one sentence, for tables and cards."""
         return (
-            f"client-level differential privacy: epsilon = {self.epsilon:.3g} at delta = {self.delta:g} after "
+            f"{self.level}-level differential privacy: epsilon = {self.epsilon:.3g} at delta = {self.delta:g} after "
             f"{self.rounds} rounds; not covered: {', '.join(self.not_covered)}"
         )
 
 
-def client_epsilon(noise: float, rate: float, rounds: int, delta: float) -> float:
-    """Epsilon of rounds in which every client takes part with probability ``rate`` (Poisson sampling).
+def gaussian_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:
+    """Epsilon of ``steps`` noisy sums in which everybody takes part with probability ``rate`` (Poisson sampling).
 
     Examples
     --------
-    >>> round(client_epsilon(noise=1.0, rate=0.1, rounds=100, delta=1e-5), 1)
+    >>> round(gaussian_epsilon(noise=1.0, rate=0.1, steps=100, delta=1e-5), 1)
     7.9
     """
-    if not noise or not rounds:
-        return float("inf") if rounds else 0.0
+    if not noise or not steps:
+        return float("inf") if steps else 0.0
     from opacus.accountants import RDPAccountant  # type: ignore[import-untyped]
 
     accountant = RDPAccountant()
-    accountant.history = [(noise, rate, rounds)]
+    accountant.history = [(noise, rate, steps)]
     return float(accountant.get_epsilon(delta))
+
+
+def client_promise(experiment: Experiment, rounds: int) -> Promise | None:
+    """What a run promises its clients after this number of rounds; None without such privacy."""
+    privacy = experiment.privacy
+    if not privacy.hides_clients:
+        return None
+    assert not isinstance(experiment.participation.ratio, tuple)
+    epsilon = gaussian_epsilon(privacy.noise, experiment.participation.ratio, rounds, privacy.delta)
+    return Promise("client", epsilon, privacy.delta, rounds, NOT_COVERED["client"])
+
+
+def record_promise(
+    experiment: Experiment, steps: Mapping[int, Sequence[int]], sizes: Sequence[int], rounds: int
+) -> Promise | None:
+    """What a run promises for every sample: the largest epsilon of all clients; None without such privacy.
+
+    Parameters
+    ----------
+    experiment
+        The settings of the run.
+    steps
+        By client, the steps of its training in every round that it took part in.
+    sizes
+        The number of training samples of every client.
+    rounds
+        The number of rounds so far.
+    """
+    private, delta = experiment.training.dp_sgd, experiment.privacy.delta
+    if private is None:
+        return None
+    largest = 0.0
+    known: dict[tuple[float, int], float] = {}  # clients with equally many samples and steps are alike
+    for client, counts in steps.items():
+        # The model that a client deploys was trained once more.
+        spent = sum(counts) + (max(counts) if experiment.evaluation.final else 0)
+        key = sample_rate(experiment.training.batch_size, max(1, sizes[client])), spent
+        if key not in known:
+            known[key] = gaussian_epsilon(private.noise, *key, delta)
+        largest = max(largest, known[key])
+    return Promise("record", largest, delta, rounds, NOT_COVERED["record"])
 
 
 def check_privacy(experiment: Experiment, network: Network) -> None:
     """Raise a `UserError` if the method, network or cohorts of an experiment cannot be private."""
-    privacy, method = experiment.privacy, experiment.method
-    if not privacy.hides_clients:
-        return
-    where = "privacy.level = 'client'"
-    if find_spec("opacus") is None:
-        raise UserError(f"{where} needs opacus: pip install 'fedtailor[dp]'")
+    if experiment.privacy.hides_clients:
+        _check_clients(experiment, network)
+    if experiment.training.dp_sgd is not None:
+        _check_records(experiment, network)
+
+
+def _check_clients(experiment: Experiment, network: Network) -> None:
+    where, method = "privacy.level = 'client'", experiment.method
+    _check_installed(where)
     if not (method.card.only_sums and method.averages_once):
         raise UserError(
             f"{where}: {type(method).name} needs more than one sum of what clients send; see 'fedtailor methods' for "
@@ -84,16 +142,18 @@ def check_privacy(experiment: Experiment, network: Network) -> None:
         raise UserError(f"{where}: whether a client is available may not depend on it; remove devices.availability")
 
 
-def promise(experiment: Experiment, rounds: int) -> Promise | None:
-    """What the run promises after this number of rounds; None without privacy."""
-    privacy: Privacy = experiment.privacy
-    if not privacy.hides_clients:
-        return None
-    assert not isinstance(experiment.participation.ratio, tuple)
-    epsilon = client_epsilon(privacy.noise, experiment.participation.ratio, rounds, privacy.delta)
-    return Promise(epsilon, privacy.delta, rounds, not_covered(experiment.method))
+def _check_records(experiment: Experiment, network: Network) -> None:
+    where, method = "training.dp_sgd", experiment.method
+    _check_installed(where)
+    if not method.trains_only or method.needs_validation:
+        raise UserError(
+            f"{where}: {type(method).name} uses clients' data in other ways than plain training, which get no noise; "
+            "fedavg, fedprox, fedper, fedrep, lg-fedavg, ditto and local can be private"
+        )
+    if reason := why_not_private(network.module):
+        raise UserError(f"{where}: model {experiment.model.name!r} cannot be trained privately: {reason}")
 
 
-def not_covered(method: Method) -> tuple[str, ...]:
-    """What the clients of this method send, or the run shows, without noise."""
-    return ("the numbers of samples of the clients", "the scores on the clients' test data")
+def _check_installed(where: str) -> None:
+    if find_spec("opacus") is None:
+        raise UserError(f"{where} needs opacus: pip install 'fedtailor[dp]'")

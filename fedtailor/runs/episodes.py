@@ -4,13 +4,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from fedtailor.data.federation import dealt_anew
 from fedtailor.engines import Job
 from fedtailor.learning.precision import native_bf16
 from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
-from fedtailor.runs.accounting import promise
+from fedtailor.runs.accounting import Promise, client_promise, record_promise
 from fedtailor.runs.callbacks import Callback, CallbackList
 from fedtailor.runs.disk import DiskWatch
 from fedtailor.runs.environment import differences
@@ -48,6 +49,7 @@ def run_episodes(
         if not engine.remote:
             callbacks = CallbackList([callbacks, DiskWatch(store, job.federation.clients, callbacks)])
         with _stop_at_boundary() as stop:
+            engine.stop = stop
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
             for sentence in _doubts(settings, job, loop, engine.remote):
@@ -73,20 +75,36 @@ def run_episodes(
             }
             of, agents, parts = spec(method.rehearses or method), server.decisions.policy(), method.learned(server)
             Policy(of, agents, parts, shape(method, server), scenario).write(folder)
+        promises = _promises(settings, job, store)
+        for promise in promises:
+            _warn(store, callbacks, promise.sentence)
         with store.transaction():
+            store.set_meta("privacy", [asdict(promise) for promise in promises])
             store.set_meta("finished", True)
     return Run(folder)
+
+
+def _promises(settings: Experiment, job: Job, store: Store) -> list[Promise]:
+    """The differential privacy of a complete run; a round counts as often as it was begun with other noise."""
+    rounds = max(settings.rounds, store.meta("private_rounds") or 0)
+    steps: dict[int, list[int]] = {}
+    if settings.training.dp_sgd is not None:
+        for row in store.read("tasks"):
+            steps.setdefault(row["client"], []).append(row["steps"])
+    records = record_promise(settings, steps, job.federation.train.sizes.tolist(), rounds)
+    return [promise for promise in (client_promise(settings, rounds), records) if promise is not None]
 
 
 def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> Iterator[str]:
     """A sentence for every setting that makes the method inert or breaks one of its assumptions."""
     method = settings.method
     timeless = method.uses_clock and settings.devices is None and not remote
+    numbers = not loop.made.job.federation.samples.classes
     for doubt in (
         method.inert(),
         method.misfit(settings.training, loop.server.network),
         "there is no table [devices]: all devices are taken to be equal" if timeless else None,
-        promised.sentence if (promised := promise(settings, settings.rounds)) else None,
+        "it rewards or weights by accuracy, which is 0 in a regression" if method.uses_accuracy and numbers else None,
     ):
         if doubt:
             yield f"{method.name or spec(method)}: {doubt}"

@@ -16,10 +16,9 @@ from fedtailor.data import Federation, Samples
 from fedtailor.data.preprocessing import Preprocessing
 from fedtailor.data.roster import Entry, federation_of
 from fedtailor.engines import Job
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, one_line
 from fedtailor.learning.tensors import inputs_of, prepared_inputs
 from fedtailor.models import Inputs, ModelSettings, build
-from fedtailor.runs.accounting import promise
 from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import described, kept
@@ -107,7 +106,7 @@ def export_client(
         number = found.client(client)
         who: dict[str, Any] = {"client": number} | ({"name": found.label(number)} if found.names else {})
     settings, job, network, weights = personal_model(run, number, federation)
-    return _write(Path(target), settings, job, network, weights, who)
+    return _write(Path(target), settings, job, network, weights, {**who, **_privacy(run)})
 
 
 def export_global(
@@ -141,7 +140,7 @@ def export_global(
     if model not in models:
         held = ", ".join(sorted(models)) or "none: its clients' models are personal, export them with --client"
         raise UserError(f"{run} has no {model!r} model on its server (it holds {held})")
-    return _write(Path(target), settings, job, model, models[model], {"server_model": model})
+    return _write(Path(target), settings, job, model, models[model], {"server_model": model, **_privacy(run)})
 
 
 def load_model(folder: str | Path, allow: Iterable[str] = ()) -> Model:
@@ -179,11 +178,15 @@ def load_model(folder: str | Path, allow: Iterable[str] = ()) -> Model:
         raise UserError(
             f"{error.filename or place / WEIGHTS} does not exist: write it with 'fedtailor export'"
         ) from None
-    except (KeyError, ValueError, safetensors.SafetensorError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, safetensors.SafetensorError) as error:
         raise UserError(f"{place} holds a damaged model ({error}): write it again with 'fedtailor export'") from None
-    with imports.foreign(allow):
-        network = build(ModelSettings.model_validate(card["model"]), Inputs(**card["inputs"]), 0)
-    network.load(weights)
+    try:
+        with imports.foreign(allow):
+            network = build(ModelSettings.model_validate(card["model"]), Inputs(**card["inputs"]), 0)
+        network.load(weights)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = one_line(f"{type(error).__name__}: {error}")
+        raise UserError(f"{place / CARD} does not describe {WEIGHTS} ({reason}): export the model again") from None
     network.module.eval()
     return Model(network.module, card, preprocessing)
 
@@ -246,10 +249,15 @@ def _inline(store: Store) -> Experiment:
     return experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
 
 
+def _privacy(run: str | Path) -> dict[str, Any]:
+    """The run's differential privacy as a fact of a card; nothing without privacy."""
+    with Run(run) as opened:
+        sentences = [promise.sentence for promise in opened.privacy]
+    return {"privacy": sentences} if sentences else {}
+
+
 def _write(target: Path, settings: Experiment, job: Job, network: str, weights: Weights, what: dict[str, Any]) -> Path:
     facts = {**what, "run": settings.name, "rounds": settings.rounds, "data": settings.data.source}
-    if promised := promise(settings, settings.rounds):
-        facts["privacy"] = promised.sentence
     return write_model(target, job, network, weights, facts)
 
 

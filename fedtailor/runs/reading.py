@@ -11,7 +11,7 @@ from fedtailor.data import Federation
 from fedtailor.devices import cause
 from fedtailor.errors import UserError, unknown
 from fedtailor.messages.trees import plain, unpack
-from fedtailor.runs.accounting import Promise, promise
+from fedtailor.runs.accounting import Promise
 from fedtailor.runs.assembly import check_data
 from fedtailor.runs.cohort import BROKEN, DROPPED
 from fedtailor.runs.measures import Measures, MeasureSummary
@@ -161,9 +161,10 @@ class Run:
         return tuple(row["text"] for row in self._store.read("warnings", "ORDER BY id"))
 
     @property
-    def privacy(self) -> Promise | None:
-        """The differential privacy of the rounds so far, each as often as it was begun; None without privacy."""
-        return promise(self.experiment, max(self.rounds_done, self._store.meta("private_rounds") or 0))
+    def privacy(self) -> tuple[Promise, ...]:
+        """The differential privacy of the complete run; empty before its end, and without privacy."""
+        stored = self._store.meta("privacy") or []
+        return tuple(Promise(**{**row, "not_covered": tuple(row["not_covered"])}) for row in stored)
 
     def federation(self, federation: Federation | None = None) -> Federation:
         """The clients' data, built again from the settings; a `UserError` if they are not those of the run.

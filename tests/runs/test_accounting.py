@@ -7,7 +7,7 @@ import pytest
 
 import fedtailor
 from fedtailor.errors import UserError
-from fedtailor.runs.accounting import client_epsilon
+from fedtailor.runs.accounting import gaussian_epsilon
 from fedtailor.runs.cohort import choose_cohort
 from fedtailor.runs.settings import experiment
 
@@ -35,29 +35,29 @@ def test_epsilon_without_sampling_is_that_of_the_gaussian_mechanism():
     a / (2 z^2) + log(1 / delta) / (a - 1), and the improved conversion gives less."""
     z, delta = 4.0, 1e-5
     classic = min(a / (2 * z * z) + math.log(1 / delta) / (a - 1) for a in (1 + x / 10 for x in range(1, 1000)))
-    found = client_epsilon(z, 1.0, 1, delta)
+    found = gaussian_epsilon(z, 1.0, 1, delta)
     assert 0.5 * classic < found <= classic
 
 
 def test_epsilon_grows_with_rounds_and_rate_and_falls_with_noise():
-    base = client_epsilon(1.0, 0.1, 100, 1e-5)
-    assert client_epsilon(1.0, 0.1, 200, 1e-5) > base
-    assert client_epsilon(1.0, 0.2, 100, 1e-5) > base
-    assert client_epsilon(2.0, 0.1, 100, 1e-5) < base
-    assert client_epsilon(0.0, 0.1, 100, 1e-5) == math.inf
-    assert client_epsilon(1.0, 0.1, 0, 1e-5) == 0
+    base = gaussian_epsilon(1.0, 0.1, 100, 1e-5)
+    assert gaussian_epsilon(1.0, 0.1, 200, 1e-5) > base
+    assert gaussian_epsilon(1.0, 0.2, 100, 1e-5) > base
+    assert gaussian_epsilon(2.0, 0.1, 100, 1e-5) < base
+    assert gaussian_epsilon(0.0, 0.1, 100, 1e-5) == math.inf
+    assert gaussian_epsilon(1.0, 0.1, 0, 1e-5) == 0
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedper", "fedrep", "fedah", "ditto", "pfedme"])
 def test_a_private_run_states_its_epsilon_in_summary_and_footnote(tmp_path, method):
     run = fedtailor.run({**PRIVATE, "method": {"name": method}}, folder=tmp_path / "run")
     summary = run.summary()
-    expected = client_epsilon(0.5, 0.5, 3, 1e-5)
-    assert summary.privacy.epsilon == expected
-    assert summary.as_dict()["privacy"]["rounds"] == 3
+    expected = gaussian_epsilon(0.5, 0.5, 3, 1e-5)
+    assert [promise.epsilon for promise in summary.privacy] == [expected]
+    assert summary.as_dict()["privacy"][0]["rounds"] == 3
     assert any(f"epsilon = {expected:.3g}" in sentence and "not covered" in sentence for sentence in run.warnings)
     fedtailor.export_client(tmp_path / "run", 1, tmp_path / "export")
-    assert "epsilon" in json.loads((tmp_path / "export" / "card.json").read_text())["privacy"]
+    assert "epsilon" in json.loads((tmp_path / "export" / "card.json").read_text())["privacy"][0]
 
 
 def test_noise_changes_the_model_and_repeats_with_the_seed(tmp_path):
@@ -102,17 +102,59 @@ def test_an_empty_cohort_still_adds_noise(tmp_path):
 
 
 def test_a_round_that_is_repeated_with_other_noise_is_charged_again(tmp_path):
-    settings = {**PRIVATE, "privacy": {**PRIVATE["privacy"], "generator": "system"}}
-    run = fedtailor.run(settings, folder=tmp_path / "run")
-    assert run.privacy.rounds == 3
-    from fedtailor.runs.store import Store
+    """A run of three rounds ends in its second one and is resumed: four rounds were begun."""
 
-    run.close()
-    with Store(tmp_path / "run", write=True) as store, store.transaction():
-        store.set_meta("private_rounds", 5)  # two rounds were begun and lost
-    again = fedtailor.Run(tmp_path / "run")
-    assert again.privacy.rounds == 5
-    assert again.privacy.epsilon == client_epsilon(0.5, 0.5, 5, 1e-5)
+    class Ends(fedtailor.Callback):
+        def round_done(self, report):
+            if report.round == 1:
+                self.task_done = self.fail
+
+        def fail(self, *_):
+            raise KeyError("power cut")
+
+    settings = {**PRIVATE, "privacy": {**PRIVATE["privacy"], "generator": "system"}, "participation": {"ratio": 1.0}}
+    with pytest.raises(KeyError):
+        fedtailor.run(settings, folder=tmp_path / "run", callbacks=Ends())
+    run = fedtailor.resume(tmp_path / "run")
+    assert [promise.rounds for promise in run.privacy] == [4]
+    assert run.privacy[0].epsilon == gaussian_epsilon(0.5, 1.0, 4, 1e-5)
+
+
+RECORDS = {key: value for key, value in PRIVATE.items() if key != "privacy"}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedrep", "ditto", "local"])
+def test_dp_sgd_states_the_epsilon_of_the_client_that_spent_most(tmp_path, method):
+    settings = {**RECORDS, "method": {"name": method}, "training": {"epochs": 1, "dp_sgd": {"noise": 1.0}}}
+    run = fedtailor.run(settings, folder=tmp_path / "run")
+    (promise,) = run.privacy
+    spent = {}
+    for row in run.tasks():
+        spent.setdefault(row["client"], []).append(row["steps"])
+    sizes = run.federation().train.sizes
+    expected = max(
+        gaussian_epsilon(1.0, min(1.0, 10 / sizes[client]), sum(steps) + max(steps), 1e-5)
+        for client, steps in spent.items()
+    )
+    assert promise.level == "record"
+    assert promise.epsilon == pytest.approx(expected)
+    assert any("record-level" in sentence for sentence in run.warnings)
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"method": {"name": "fedah"}}, "fedah uses clients' data in other ways"),
+        ({"method": {"name": "fedala"}}, "fedala uses clients' data in other ways"),
+        ({"method": {"name": "hapfl"}}, "hapfl uses clients' data in other ways"),
+        ({"training": {"dp_sgd": {}, "precision": "bf16"}}, "fp32"),
+        ({"training": {"dp_sgd": {}, "loss": "balanced-cross-entropy"}}, "balanced-cross-entropy"),
+    ],
+)
+def test_what_dp_sgd_does_not_cover_is_refused(tmp_path, tables, said):
+    with pytest.raises(UserError, match=said):
+        fedtailor.run({**RECORDS, "training": {"dp_sgd": {}}, **tables}, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from fedtailor.errors import UserError
 from fedtailor.flower.coordinator.engine import FlowerEngine
 from fedtailor.flower.coordinator.link import Link
 from fedtailor.flower.coordinator.nodes import Nodes
+from fedtailor.flower.coordinator.saying import Saying
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.programs import require
+from fedtailor.learning import TrainingSettings
 from fedtailor.runs import Run, resume, run
 from fedtailor.runs.assembly import with_precision
 from fedtailor.runs.callbacks import Callback
@@ -65,7 +67,7 @@ def serve(
     settings = _with_precision(federated(settings), folder)
     _members_of(settings, folder)  # refuses before anything is started
     server_keys = None if keys is None else ServerKeys(keys)
-    with Link(host, port, server_keys, settings.engine.limit_bytes, say) as link:
+    with Link(host, port, server_keys, settings.engine.limit_bytes, Saying(say)) as link:
         say(f"waiting for nodes on {host}:{link.port}")
         return serve_on(link, settings, folder, callbacks, say)
 
@@ -81,6 +83,7 @@ def serve_on(
     settings = _with_precision(federated(settings), folder)
     members, clients = _members_of(settings, folder), settings.data.clients
     assert clients is not None
+    say = Saying(say)  # not that of the link: a flood from the network does not hide what is said about nodes
     nodes = Nodes(link, _data_settings(settings), say, bf16=settings.training.precision == "bf16")
 
     def progress(names: list[str]) -> None:
@@ -118,6 +121,7 @@ def federated(settings: Experiment) -> Experiment:
         "data": DataSettings(source="nodes", partition=Given(), **kept),
         "aggregation": aggregation,
         "privacy": settings.privacy.model_copy(update={"generator": "system"}),
+        "training": _private_training(settings.training),
         "engine": settings.engine.model_copy(update={"kind": "flower"}),
         "evaluation": settings.evaluation.model_copy(update={"together": False}),
     }
@@ -131,6 +135,13 @@ def _with_precision(settings: Experiment, folder: Path) -> Experiment:
     with Store(folder) as store:
         known = experiment(store.meta("experiment")).training.precision
     return settings.model_copy(update={"training": settings.training.model_copy(update={"precision": known})})
+
+
+def _private_training(settings: TrainingSettings) -> TrainingSettings:
+    """Return the settings with batches and noise of private training from the operating system's generator."""
+    if settings.dp_sgd is None:
+        return settings
+    return settings.model_copy(update={"dp_sgd": settings.dp_sgd.model_copy(update={"generator": "system"})})
 
 
 def _data_settings(settings: Experiment) -> dict[str, Any]:
