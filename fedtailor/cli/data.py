@@ -11,7 +11,7 @@ from fedtailor.errors import UserError
 
 commands = typer.Typer(
     help="Data sets: list them, download them, show which client has which samples.",
-    epilog="Example: fedtailor data show --set data.partition.alpha=0.05",
+    epilog="Example: fedtailor data show --set data.partition=iid",
 )
 
 
@@ -29,7 +29,7 @@ def list_command(data_dir: DataDir = None, as_json: Json = False) -> None:
         console.show(datasets.sources_page(lines, data_directory(data_dir)))
 
 
-@commands.command(epilog="Example: fedtailor data get mnist --from https://mirror.example/mnist/")
+@commands.command(epilog="Example: fedtailor data get mnist --data-dir data")
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name from 'fedtailor data list'.")],
     data_dir: DataDir = None,
@@ -77,6 +77,8 @@ def show(
     with writing(out):
         partition.draw(federation, out)
     summary = {**statistics.summary(federation), **statistics.duplicates(federation)}
+    if (prepared := federation.samples.preprocessing) is not None:
+        summary["preprocessing"] = {**prepared.settings.model_dump(), "inputs": list(prepared.names)}
     rows = statistics.table(federation)
     if as_json:
         console.show_json({**summary, "table": rows, "picture": str(out)})

@@ -194,7 +194,7 @@ class Federation:
 
 
 def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) -> Federation:
-    """Load the samples, deal them to the clients and split every client's share.
+    """Load the samples, deal them to the clients, split every client's share, and fit the pre-processing.
 
     With ``needs_validation`` and no validation share in the settings, 15 % of every client's
     training samples (at least 1) become its validation set.
@@ -220,8 +220,7 @@ def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validati
     train, val, test = _split(samples, shares, settings, seed)
     if needs_validation and not len(val.indices):
         train, val = _carve_validation(samples, train, VALIDATION, settings, seed)
-    labels = samples.group_names if isinstance(settings.partition, Given) else ()
-    return Federation(samples, train, val, test, labels)
+    return Federation(samples, train, val, test, settings.partition.names(samples.groups, samples.group_names, shares))
 
 
 def resolve(settings: DataSettings, samples: Samples) -> DataSettings:

@@ -17,7 +17,17 @@ from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.reading import MODELS, Run, value_of
 from fedtailor.runs.resources import Resources
-from fedtailor.runs.results import ComparisonRow, ComparisonSummary, MeanClock, Note, RunSummary, Spread, mean, spread
+from fedtailor.runs.results import (
+    ComparisonRow,
+    ComparisonSummary,
+    MeanClock,
+    Note,
+    RunSummary,
+    Spread,
+    equal_rows,
+    mean,
+    spread,
+)
 from fedtailor.runs.running import resume, run
 from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict, read_toml, recorded
 from fedtailor.runs.statistics import difference, wins
@@ -190,17 +200,12 @@ class Comparison:
 
     def _equal_rows(self, finished: Mapping[str, list[_Finished]]) -> list[Note]:
         """A note for rows in which every client has the same score in every seed, with the methods' reason."""
-        groups: dict[Any, list[str]] = {}
-        for label, those in finished.items():
-            if any(one.scores for one in those):
-                groups.setdefault(tuple((one.seed, one.scores) for one in those), []).append(label)
-        plan, notes = _plan(self.experiment), []
-        for labels in (labels for labels in groups.values() if len(labels) > 1):
-            pairs = [(plan[one], plan[other]) for one in labels for other in labels if one != other]
-            reasons = [reason for one, other in pairs if (reason := one.coincides(other, self.experiment.training))]
-            same = f"{' and '.join(labels)} are equal: every client has the same score in every seed"
-            notes.append(Note(tuple(labels), "; ".join([same, *dict.fromkeys(reasons)])))
-        return notes
+        scores = {
+            label: tuple((one.seed, one.scores) for one in those)
+            for label, those in finished.items()
+            if any(one.scores for one in those)
+        }
+        return equal_rows(scores, _plan(self.experiment), self.experiment.training)
 
 
 def compare(
