@@ -77,6 +77,8 @@ def show(
     with writing(out):
         partition.draw(federation, out)
     summary = {**statistics.summary(federation), **statistics.duplicates(federation)}
+    if (prepared := federation.samples.preprocessing) is not None:
+        summary["preprocessing"] = {**prepared.settings.model_dump(), "inputs": list(prepared.names)}
     rows = statistics.table(federation)
     if as_json:
         console.show_json({**summary, "table": rows, "picture": str(out)})

@@ -220,8 +220,7 @@ def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validati
     train, val, test = _split(samples, shares, settings, seed)
     if needs_validation and not len(val.indices):
         train, val = _carve_validation(samples, train, VALIDATION, settings, seed)
-    labels = samples.group_names if isinstance(settings.partition, Given) else ()
-    return Federation(samples, train, val, test, labels)
+    return Federation(samples, train, val, test, settings.partition.names(samples.groups, samples.group_names, shares))
 
 
 def resolve(settings: DataSettings, samples: Samples) -> DataSettings:

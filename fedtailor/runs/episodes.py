@@ -98,10 +98,12 @@ def _doubts(settings: Experiment, loop: RoundLoop, remote: bool) -> Iterator[str
     """A sentence for every setting that makes the method inert or breaks one of its assumptions."""
     method = settings.method
     timeless = method.uses_clock and settings.devices is None and not remote
+    numbers = not loop.made.job.federation.samples.classes
     for doubt in (
         method.inert(),
         method.misfit(settings.training, loop.server.network),
         "there is no table [devices]: all devices are taken to be equal" if timeless else None,
+        "it rewards or weights by accuracy, which is 0 in a regression" if method.uses_accuracy and numbers else None,
     ):
         if doubt:
             yield f"{method.name or spec(method)}: {doubt}"
