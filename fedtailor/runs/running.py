@@ -182,8 +182,7 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
-        settings = again(settings, resources.given, f"{place} cannot resume")
-        job = job_of(settings, resources)
+        job = job_of(again(settings, resources.given, f"{place} cannot resume"), resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
             raise UserError(f"{place} cannot resume: the files in [devices] are not those it began with")
