@@ -49,6 +49,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     queries = {
         "metrics": "SELECT * FROM metrics ORDER BY round, model",
         "scores": "SELECT * FROM scores ORDER BY round, model, client",
+        "measures": "SELECT * FROM measures ORDER BY round, model, measure",
         "tasks": "SELECT round, client, steps, samples, loss, bytes_down, bytes_up FROM tasks ORDER BY 1, 2",
         "decisions": "SELECT round, name, observation, action, reward FROM decisions ORDER BY id",
         "state": "SELECT scope, key, data FROM state WHERE scope <> 'client' ORDER BY scope, key",
