@@ -121,8 +121,8 @@ class Phases:
         except Exception as error:  # the cause may be any reply
             why = one_line(f"{type(error).__name__}: {error}")
             raise UserError(
-                f"aggregation: the replies of round {work.moment.round} cannot be clipped or compared, and the round was "
-                f"undone ({why})"
+                f"aggregation: the replies of round {work.moment.round} cannot be clipped or compared, and the round "
+                f"was undone ({why})"
             ) from error
         for client, reason in reasons.items():
             work.fail(client, reason)

@@ -1,7 +1,7 @@
 """Kill runs with SIGKILL in every phase, resume each, and compare it with a run that nothing disturbed.
 
-``python -m tests.support.kills 100``: kills go on from those in docs/results/kills.json, which holds every kill with its
-phase, its outcome and its seconds. Each kill has a fresh run. Half of them are at a random moment; the others
+``python -m tests.support.kills 100``: kills go on from those in docs/results/kills.json, which holds every kill with
+its phase, its outcome and its seconds. Each kill has a fresh run. Half of them are at a random moment; the others
 go through the phases in turn: in the middle of a training, after a batch of tasks, after a write to each table.
 ``python -m tests.support.security`` writes the page.
 """
