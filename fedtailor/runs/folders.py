@@ -11,7 +11,7 @@ from fedtailor.runs.store import DATABASE, in_use
 # Everything that fedtailor writes into the folder of a run. A folder with anything else in it is not replaced.
 OURS = {
     *(DATABASE + ending for ending in ("", "-wal", "-shm", "-journal")),
-    *("run.lock", "experiment.toml", "environment.json", "report.md", "curves.png", "rewards.png"),
+    *("run.lock", "experiment.toml", "environment.json", "report.md", "report.html", "curves.png", "rewards.png"),
     *(CARD, TENSORS, "drawings", "exports"),
 }
 
