@@ -18,6 +18,7 @@ help:
 
 demo: .venv/installed
 	$(BIN)/fedtailor compare recipes/demo/digits.toml
+	@echo "to type fedtailor commands in this terminal, first: source $(BIN)/activate"
 
 install: .venv/installed
 

@@ -11,7 +11,7 @@ from fedtailor.errors import UserError
 
 commands = typer.Typer(
     help="Data sets: list them, download them, show which client has which samples.",
-    epilog="Example: fedtailor data show --set data.partition.alpha=0.05",
+    epilog="Example: fedtailor data show --set data.partition=iid",
 )
 
 
@@ -29,7 +29,7 @@ def list_command(data_dir: DataDir = None, as_json: Json = False) -> None:
         console.show(datasets.sources_page(lines, data_directory(data_dir)))
 
 
-@commands.command(epilog="Example: fedtailor data get mnist --from https://mirror.example/mnist/")
+@commands.command(epilog="Example: fedtailor data get mnist --data-dir data")
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name from 'fedtailor data list'.")],
     data_dir: DataDir = None,
@@ -68,7 +68,8 @@ def show(
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise typer.BadParameter(f"{out} does not end in .png, .svg or .pdf.", param_hint="--out")
     settings = settings_from(experiment, shared_options(data_dir=data_dir), sets)
-    from fedtailor.data import statistics
+    from fedtailor.data import resolve, statistics
+    from fedtailor.data.federation import dealt_anew
     from fedtailor.runs import Resources
     from fedtailor.views import console, datasets, partition
     from fedtailor.views.files import writing
@@ -77,11 +78,15 @@ def show(
     with writing(out):
         partition.draw(federation, out)
     summary = {**statistics.summary(federation), **statistics.duplicates(federation)}
+    if (prepared := federation.samples.preprocessing) is not None:
+        summary["preprocessing"] = {**prepared.settings.model_dump(), "inputs": list(prepared.names)}
     rows = statistics.table(federation)
+    doubt = dealt_anew(resolve(settings.data, federation.samples), federation.samples)
     if as_json:
-        console.show_json({**summary, "table": rows, "picture": str(out)})
+        console.show_json({**summary, "warning": doubt, "table": rows, "picture": str(out)})
     else:
-        console.show(datasets.federation_page(summary, rows), f"picture: {out}")
+        notes = [f"warning: {doubt}"] if doubt else []
+        console.show(datasets.federation_page(summary, rows), *notes, f"picture: {out}")
 
 
 @commands.command(epilog="Example: fedtailor data deal experiment.toml --out clients")

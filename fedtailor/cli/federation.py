@@ -1,20 +1,23 @@
 """Commands of a real federation: serve, join, keys."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedtailor.cli.interrupts import interruptible, sigterm_as_ctrl_c
 from fedtailor.cli.options import ExperimentFile, Json, Name, Quiet, RunsFolder, Sets
-from fedtailor.cli.settings import settings_from, shared_options
+from fedtailor.cli.settings import parse_set, settings_from, shared_options
 from fedtailor.errors import UserError
+
+if TYPE_CHECKING:
+    from fedtailor.data.readers import Roles
 
 commands = typer.Typer()
 keys_commands = typer.Typer(
     help="Keys of a federation: which nodes may take part, and how nodes recognise their coordinator.",
-    epilog="Example: fedtailor keys init keys --host coordinator.example --node anna --node bert",
+    epilog="Example: fedtailor keys add keys bert",
 )
 
 
@@ -64,7 +67,9 @@ def serve(
     show_run(done, as_json)
 
 
-@commands.command(epilog="Example: fedtailor join --coordinator c.example:8000 --keys keys/nodes/anna --data anna.npz")
+@commands.command(
+    epilog="Example: fedtailor join --coordinator c.example:8000 --keys keys/nodes/anna --data anna.npz --state anna"
+)
 def join(
     coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The address where 'fedtailor serve' listens.")],
     data: Annotated[
@@ -84,6 +89,10 @@ def join(
         typer.Option(
             metavar="MODULE:CLASS", help="Code on this machine that the coordinator may use; may be repeated."
         ),
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="How to read a CSV file, as in data.label=died; repeatable."),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Exit when a run is finished, instead of waiting.")] = False,
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS and no keys. For testing only.")] = False,
@@ -105,6 +114,7 @@ def join(
         keys=None if insecure else keys,
         device=usable_device(device, "--device"),
         allowed=tuple(allow or ()),
+        roles=_roles(sets or ()),
         once=once,
         say=_printer(quiet),
     )
@@ -156,6 +166,84 @@ def add(
     console.show_json({"written": written}) if as_json else console.show(f"copy {written} to the node {node}")
 
 
+@keys_commands.command(epilog="Example: fedtailor keys request my-key")
+def request(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write, on the node.")],
+    as_json: Json = False,
+) -> None:
+    """Make a node's own key, on the node: its private key never leaves the machine."""
+    _require_flower()
+    from fedtailor.flower import keys
+    from fedtailor.views import console
+    from fedtailor.views.files import writing
+
+    with writing(folder):
+        mark = keys.request(folder)
+    if as_json:
+        console.show_json({"public": str(folder / "node.pub"), "fingerprint": mark})
+        return
+    console.show(
+        f"send {folder}/node.pub to the coordinator's administrator, and tell the fingerprint by another way:",
+        mark,
+        f"then put the coordinator's ca.pem into {folder}",
+    )
+
+
+@keys_commands.command(epilog="Example: fedtailor keys approve keys node.pub --name anna --fingerprint SHA256:...")
+def approve(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of 'fedtailor keys init'.")],
+    public: Annotated[Path, typer.Argument(metavar="NODE.PUB", help="The public key that the node made.")],
+    name: Annotated[str, typer.Option(help="The node's name.")],
+    fingerprint: Annotated[str, typer.Option(help="The fingerprint that the node's owner told you.")],
+    days: Annotated[int | None, typer.Option(min=1, help="Expire after this many days; default: never.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the key that the node has.")] = False,
+) -> None:
+    """Let a node take part with a key that it made; a coordinator that runs takes it up."""
+    _require_flower()
+    from fedtailor.flower import keys
+    from fedtailor.views import console
+    from fedtailor.views.files import writing
+
+    with writing(folder):
+        place = keys.approve(folder, public, name, fingerprint, days, replace)
+    console.show(f"{name} may take part; it needs {place}/ca.pem")
+
+
+@keys_commands.command(epilog="Example: fedtailor keys revoke keys anna")
+def revoke(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of 'fedtailor keys init'.")],
+    node: Annotated[str, typer.Argument(metavar="NAME", help="The node to exclude.")],
+) -> None:
+    """Exclude a node; a coordinator that runs notices within seconds."""
+    _require_flower()
+    from fedtailor.flower import keys
+    from fedtailor.views import console
+    from fedtailor.views.files import writing
+
+    with writing(folder):
+        keys.revoke(folder, node)
+    console.show(f"{node} may not take part any more")
+
+
+@keys_commands.command("audit", epilog="Example: fedtailor keys audit keys")
+def show_audit(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The coordinator's folder of keys.")],
+    as_json: Json = False,
+) -> None:
+    """Show who was registered, revoked and refused, and check that the log was not changed."""
+    from fedtailor.flower import audit
+    from fedtailor.views import console
+
+    events = audit.verified(folder / audit.FILE)
+    if as_json:
+        console.show_json({"events": events})
+        return
+    console.show(
+        *(f"{e['time']} {e['event']} {e['who']} {e['key']} {e.get('reason', '')}".rstrip() for e in events),
+        f"{len(events)} events, unchanged; the last digest is {events[-1]['digest'] if events else audit.FIRST}",
+    )
+
+
 def _require_flower() -> None:
     from fedtailor.flower.programs import require
 
@@ -165,6 +253,8 @@ def _require_flower() -> None:
 def _require_keys(keys: Path | None, insecure: bool) -> None:
     """Fail without keys, unless the user chose --insecure."""
     _require_flower()
+    if insecure and keys is not None:
+        raise UserError("--insecure uses no keys: give --keys or --insecure, not both")
     if insecure:
         typer.echo("warning: --insecure: anyone who reaches this port can read, change and join", err=True)
     elif keys is None:
@@ -176,3 +266,16 @@ def _printer(quiet: bool) -> Callable[[str], None]:
     from fedtailor.views.console import messages
 
     return (lambda sentence: None) if quiet else (lambda sentence: messages().print(sentence, highlight=False))
+
+
+def _roles(sets: Iterable[str]) -> "Roles":
+    """What the columns of a node's table are for; a node chooses nothing else."""
+    from fedtailor.data.readers import Roles
+
+    known = [f"data.{name}" for name in vars(Roles()) if name != "client"]
+    for key, _ in map(parse_set, sets):
+        if key not in known:
+            raise UserError(
+                f"--set {key}: a node chooses only {', '.join(known)}; the coordinator has all other settings"
+            )
+    return settings_from(None, {"data.source": "folder"}, sets).data.roles

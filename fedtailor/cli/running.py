@@ -101,9 +101,7 @@ def resume(
     show_policy(done, as_json) if done.pretrains else show_run(done, as_json)
 
 
-@commands.command(
-    epilog="Example: fedtailor pretrain pfedrlla scenario.toml --rounds 100, then --set method.policy=..."
-)
+@commands.command(epilog="Example: fedtailor pretrain bwa experiment.toml --episodes 3")
 def pretrain(
     method: Annotated[str, typer.Argument(metavar="METHOD", help="A method with an agent.")],
     scenario: Annotated[

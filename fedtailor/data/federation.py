@@ -194,7 +194,7 @@ class Federation:
 
 
 def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) -> Federation:
-    """Load the samples, deal them to the clients and split every client's share.
+    """Load the samples, deal them to the clients, split every client's share, and fit the pre-processing.
 
     With ``needs_validation`` and no validation share in the settings, 15 % of every client's
     training samples (at least 1) become its validation set.
@@ -220,8 +220,7 @@ def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validati
     train, val, test = _split(samples, shares, settings, seed)
     if needs_validation and not len(val.indices):
         train, val = _carve_validation(samples, train, VALIDATION, settings, seed)
-    labels = samples.group_names if isinstance(settings.partition, Given) else ()
-    return Federation(samples, train, val, test, labels)
+    return Federation(samples, train, val, test, settings.partition.names(samples.groups, samples.group_names, shares))
 
 
 def resolve(settings: DataSettings, samples: Samples) -> DataSettings:
@@ -253,6 +252,17 @@ def resolve(settings: DataSettings, samples: Samples) -> DataSettings:
         )
     split = settings.split if settings.split is not None or not divided else _own_split(samples)
     return settings.model_copy(update={"clients": clients, "split": split}).with_defaults()
+
+
+def dealt_anew(settings: DataSettings, samples: Samples) -> str | None:
+    """A sentence if the samples of clients are dealt to other clients, as the settings say."""
+    if not settings.may_be_divided or not samples.group_names or isinstance(settings.partition, Given):
+        return None
+    kind = "" if settings.partition is None else f" = {settings.partition.kind!r}"
+    return (
+        f"{_place(settings)} comes divided among {len(samples.group_names)} clients ({listed(samples.group_names)}), "
+        f"whose samples data.partition{kind} deals to {settings.clients} others: leave it out to keep the clients"
+    )
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:

@@ -5,7 +5,7 @@ repeat them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -79,6 +79,8 @@ class Engine(ABC):
     """
 
     remote: ClassVar[bool] = False
+    # Whether the user asked to stop. The round loop looks at its boundaries, an engine while it waits for clients.
+    stop: Callable[[], bool] = staticmethod(lambda: False)
 
     @abstractmethod
     def start(self, job: Job) -> None:

@@ -5,15 +5,20 @@
     keys/server.pem      the coordinator's certificate; its key is server.key
     keys/nodes/anna/     the files of the node anna: ca.pem, node.key, node.pub
 
-A node is identified by its public key. The coordinator registers all public keys with Flower when it starts.
+    keys/nodes/anna/expires   when anna's key stops being valid; without this file never
+
+A node is identified by its public key. The coordinator follows this folder while it runs. A node may also make its key
+itself (`request`), so that its private key never leaves it; an administrator approves the fingerprint (`approve`).
 """
 
 import ipaddress
 import os
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 from cryptography import x509
@@ -57,8 +62,8 @@ class ServerKeys:
         return {file.parent.name: file for file in sorted(self.folder.glob("nodes/*/node.pub"))}
 
     def public_keys(self) -> dict[str, bytes]:
-        """Read the nodes' public keys, by name, in the form that Flower registers."""
-        return {name: _public_key(file) for name, file in self.nodes.items()}
+        """Read the nodes' public keys that have not expired, by name, in the form that Flower registers."""
+        return {name: _public_key(file) for name, file in self.nodes.items() if not _expired(file.parent)}
 
 
 @dataclass(frozen=True)
@@ -126,12 +131,97 @@ def add(folder: Path, node: str) -> Path:
         raise UserError(f"{place} exists: to make new keys for this node, remove the folder first")
     place.parent.mkdir(mode=0o700, exist_ok=True)
     place.mkdir(mode=0o700)
-    key = ec.generate_private_key(ec.SECP384R1())
     _write(place / "ca.pem", (folder / "ca.pem").read_bytes())
+    _write_pair(place)
+    return place
+
+
+def request(folder: Path) -> str:
+    """Create a node's own key pair, on the node; return the fingerprint that its administrator approves."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (folder / "node.key").exists():
+        raise UserError(f"{folder} already holds a key: name another folder")
+    return fingerprint(_write_pair(folder))
+
+
+def approve(folder: Path, public: Path, node: str, expected: str, days: int | None, replace: bool = False) -> Path:
+    """Register a public key that a node made itself, if its fingerprint is the expected one.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of `init`.
+    public : Path
+        The node's file ``node.pub``.
+    node : str
+        Its name.
+    expected : str
+        The fingerprint that the node's owner told on another way than the file.
+    days : int or None
+        After how many days the key expires; None for never.
+    replace : bool
+        Whether the node may have a key already, which this one replaces.
+
+    Returns
+    -------
+    Path
+        The node's folder.
+    """
+    _check_names([node])
+    _require_file(folder / "ca.pem", "make the keys with 'fedtailor keys init'")
+    _require_file(public, "the node makes it with 'fedtailor keys request'")
+    found = fingerprint(_public_key(public))
+    if found != expected:
+        raise UserError(f"{public} has the fingerprint {found}, not {expected}: it is not the key that was announced")
+    place = folder / "nodes" / node
+    if (place / "node.pub").exists() and not replace:
+        raise UserError(f"{node} has a key already: replace it with --replace, or revoke it first")
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file, data in (
+        ("ca.pem", (folder / "ca.pem").read_bytes()),
+        ("expires", (_in(days) if days else "never").encode()),
+        ("node.pub", public.read_bytes()),  # last: a coordinator that runs takes it up
+    ):
+        (place / f".{file}").unlink(missing_ok=True)
+        _write(place / f".{file}", data).replace(place / file)
+    return place
+
+
+def revoke(folder: Path, node: str) -> None:
+    """Exclude a node; its public key is kept under another name."""
+    public = folder / "nodes" / node / "node.pub"
+    _check_names([node])
+    _require_file(public, f"{folder} has no such node")
+    public.replace(public.with_name(f"revoked-{datetime.now(UTC):%Y%m%dT%H%M%S}.pub"))
+
+
+def fingerprint(public: bytes) -> str:
+    """Return the fingerprint of a public key as ssh-keygen shows it; ``public`` has the form that Flower registers."""
+    key = serialization.load_pem_public_key(public)
+    line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    digest = sha256(b64decode(line.split()[1])).digest()
+    return "SHA256:" + b64encode(digest).decode().rstrip("=")
+
+
+def _in(days: int) -> str:
+    return (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
+
+
+def _expired(place: Path) -> bool:
+    file = place / "expires"
+    text = file.read_text(encoding="utf-8").strip() if file.exists() else "never"
+    try:
+        return text != "never" and datetime.fromisoformat(text) <= datetime.now(UTC)
+    except (ValueError, TypeError):
+        raise UserError(f"{file} holds {text!r}: write 'never' or a time such as {_in(90)}") from None
+
+
+def _write_pair(place: Path) -> bytes:
+    """Write a new key pair; return the public key in the form that Flower registers."""
+    key = ec.generate_private_key(ec.SECP384R1())
     _write(place / "node.key", _private(key, serialization.PrivateFormat.OpenSSH), secret=True)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    _write(place / "node.pub", public + b"\n")
-    return place
+    return _public_key(_write(place / "node.pub", public + b"\n"))
 
 
 def _public_key(file: Path) -> bytes:

@@ -58,7 +58,8 @@ def _of_classes(found: Predictions) -> list[float]:
     """By class: samples predicted correctly, samples, predictions."""
     classes, said = found.outputs.shape[1], found.outputs.argmax(1)
     right = found.targets[said == found.targets]
-    return torch.cat([torch.bincount(part, minlength=classes) for part in (right, found.targets, said)]).tolist()
+    counts = [torch.bincount(part, minlength=classes) for part in (right, found.targets, said)]
+    return torch.cat(counts).double().tolist()
 
 
 def _of_log_loss(found: Predictions) -> list[float]:
@@ -66,7 +67,7 @@ def _of_log_loss(found: Predictions) -> list[float]:
         lost = -torch.log(found.shares.gather(1, found.targets[:, None]))
     else:
         lost = -torch.log_softmax(found.outputs, 1).gather(1, found.targets[:, None])
-    return [float(lost.sum()), len(lost)]
+    return [float(lost.sum()), float(len(lost))]
 
 
 def _of_bins(found: Predictions) -> list[float]:
@@ -78,11 +79,11 @@ def _of_bins(found: Predictions) -> list[float]:
 
 
 def _of_absolute(found: Predictions) -> list[float]:
-    return [float(np.abs(found.errors).sum()), found.errors.size]
+    return [float(np.abs(found.errors).sum()), float(found.errors.size)]
 
 
 def _of_squares(found: Predictions) -> list[float]:
-    return [float(np.square(found.errors).sum()), found.errors.size]
+    return [float(np.square(found.errors).sum()), float(found.errors.size)]
 
 
 def _of_moments(found: Predictions) -> list[float]:
@@ -112,16 +113,17 @@ class Statistic:
     """Sums over the samples of a client, and how those of several clients are added."""
 
     of: Callable[[Predictions], list[float]]
+    length: Callable[[int], int] = lambda outputs: 2  # how many sums there are, by the number of outputs
     add: Callable[[Sequence[Sums]], list[float]] = _add
 
 
 STATISTICS: dict[str, Statistic] = {
-    "classes": Statistic(_of_classes),
+    "classes": Statistic(_of_classes, lambda outputs: 3 * outputs),
     "log-loss": Statistic(_of_log_loss),
-    "bins": Statistic(_of_bins),
+    "bins": Statistic(_of_bins, lambda outputs: 3 * BINS),
     "absolute": Statistic(_of_absolute),
     "squares": Statistic(_of_squares),
-    "moments": Statistic(_of_moments, _add_moments),
+    "moments": Statistic(_of_moments, lambda outputs: 1 + 3 * outputs, _add_moments),
 }
 
 
@@ -296,3 +298,14 @@ def pooled(name: str, sums: Sequence[Mapping[str, Sums]]) -> float | None:
     """A measure over the samples of several clients, from the sums of each."""
     one = measure(name)
     return one.pooled([each[one.statistic] for each in sums if one.statistic in each])
+
+
+def check_measured(
+    names: Sequence[str], outputs: int, values: Mapping[str, float | None], sums: Mapping[str, Sums]
+) -> None:
+    """Raise a ValueError if a client did not send these measures with sums that can be added."""
+    if values.keys() != set(names):
+        raise ValueError("its measures are not those of the run")
+    wanted = {one.statistic for one in map(measure, names) if one.statistic}
+    if sums.keys() != wanted or any(len(sums[kind]) != STATISTICS[kind].length(outputs) for kind in wanted):
+        raise ValueError("the sums of its measures cannot be added to those of others")

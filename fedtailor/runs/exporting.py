@@ -16,7 +16,7 @@ from fedtailor.data import Federation, Samples
 from fedtailor.data.preprocessing import Preprocessing
 from fedtailor.data.roster import Entry, federation_of
 from fedtailor.engines import Job
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, one_line
 from fedtailor.learning.tensors import inputs_of, prepared_inputs
 from fedtailor.models import Inputs, ModelSettings, build
 from fedtailor.runs.assembly import assemble, check_data, job_of
@@ -178,11 +178,15 @@ def load_model(folder: str | Path, allow: Iterable[str] = ()) -> Model:
         raise UserError(
             f"{error.filename or place / WEIGHTS} does not exist: write it with 'fedtailor export'"
         ) from None
-    except (KeyError, ValueError, safetensors.SafetensorError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, safetensors.SafetensorError) as error:
         raise UserError(f"{place} holds a damaged model ({error}): write it again with 'fedtailor export'") from None
-    with imports.foreign(allow):
-        network = build(ModelSettings.model_validate(card["model"]), Inputs(**card["inputs"]), 0)
-    network.load(weights)
+    try:
+        with imports.foreign(allow):
+            network = build(ModelSettings.model_validate(card["model"]), Inputs(**card["inputs"]), 0)
+        network.load(weights)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = one_line(f"{type(error).__name__}: {error}")
+        raise UserError(f"{place / CARD} does not describe {WEIGHTS} ({reason}): export the model again") from None
     network.module.eval()
     return Model(network.module, card, preprocessing)
 

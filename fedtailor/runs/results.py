@@ -1,11 +1,13 @@
 """Typed summaries of runs and comparisons."""
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedtailor.errors import UserError
+from fedtailor.learning import TrainingSettings
+from fedtailor.methods import Method
 from fedtailor.runs.accounting import Promise
 from fedtailor.runs.measures import Measures
 from fedtailor.runs.statistics import Difference, Wins
@@ -227,6 +229,30 @@ class ComparisonSummary:
             "notes": [{"rows": list(note.rows), "sentence": note.sentence} for note in self.notes],
             "table": [row.as_dict() for row in self.table],
         }
+
+
+def equal_rows(scores: Mapping[str, Hashable], methods: Mapping[str, Method], training: TrainingSettings) -> list[Note]:
+    """A note for rows in which every client has the same score in every seed, with the methods' reason.
+
+    Parameters
+    ----------
+    scores
+        By row, the scores of all clients in all seeds.
+    methods
+        By row, its method.
+    training
+        The settings of training that all rows share.
+    """
+    groups: dict[Hashable, list[str]] = {}
+    for row, found in scores.items():
+        groups.setdefault(found, []).append(row)
+    notes = []
+    for rows in (rows for rows in groups.values() if len(rows) > 1):
+        pairs = [(methods[one], methods[other]) for one in rows for other in rows if one != other]
+        reasons = [reason for one, other in pairs if (reason := one.coincides(other, training))]
+        same = "these rows are equal: every client has the same score in every seed"
+        notes.append(Note(tuple(rows), "; ".join([same, *dict.fromkeys(reasons)])))
+    return notes
 
 
 def mean(values: Iterable[float | None]) -> float | None:

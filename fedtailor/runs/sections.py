@@ -12,7 +12,7 @@ Measured = Literal["received", "held", "global"]
 
 def _known_measure(name: str) -> str:
     if ":" not in name and name not in MEASURES:
-        raise unknown("measure", name, [*MEASURES, "module:function"])
+        raise ValueError(str(unknown("measure", name, [*MEASURES, "module:function"])))
     return name
 
 

@@ -51,8 +51,21 @@ def federation_page(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]
     grid = Grid(("client", "train", "val", "test", "classes", "largest classes"), tuple(lines), words=words)
     title = f"{summary['clients']} clients, {summary['samples']:,} samples, {summary['classes']} classes"
     more = [Text(f"... and {len(rows) - MANY} more clients (--json has all)")] if len(rows) > MANY else []
+    if (prepared := summary.get("preprocessing")) is not None:
+        more.append(Text(_preprocessing_line(prepared)))
     warning = [Text(duplicate_warning(summary), style="yellow")] if summary.get("duplicates") else []
     return Group(Text(f"{title}, label skew {summary['skew']:.2f}", style="bold"), grid.rich(), *more, *warning)
+
+
+def _preprocessing_line(prepared: Mapping[str, Any]) -> str:
+    """What is done to samples before a network sees them."""
+    done = ["standardised"] if prepared["standardise"] else []
+    done += [f"missing values replaced ({prepared['impute']})"] if prepared["impute"] != "none" else []
+    done += ["indicators of missing values"] if prepared["indicator"] else []
+    done.append(f"categories as {prepared['categories']}")
+    whose = "all clients" if prepared["statistics"] == "federation" else "each client"
+    inputs = f", {len(prepared['inputs'])} inputs" if prepared["inputs"] else ""
+    return f"pre-processing: {', '.join(done)}, by the training samples of {whose}{inputs}"
 
 
 def duplicate_warning(summary: Mapping[str, Any]) -> str:

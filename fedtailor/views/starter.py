@@ -58,7 +58,7 @@ ratio = 1.0         # share of the clients in a round
 
 [compare]
 methods = ["local", "fedavg", "fedper", {{name = "fedprox", mu = 0.01}}]
-seeds = [0, 1]
+seeds = [0, 1, 2]   # three or more, so that differences can be decided
 model = "final"     # the model of the headline: final, held, received or global
 """
 

@@ -374,3 +374,13 @@ def test_samples_of_unequal_length_are_refused() -> None:
 
 FROZEN_DIRICHLET = [12, 18, 22, 50, 57]
 FROZEN_MIXED = [9, 25, 36, 39, 40]
+
+
+def test_drawers_and_domains_give_clients_their_names() -> None:
+    """Groups 0, 1, 2 are anna, bert, carl; by domain, anna's samples go to two clients."""
+    groups, names = np.array([0, 1, 2, 0, 1, 2]), ("anna", "bert", "carl")
+    writers = Shares.from_owners(np.array([-1, 0, 1, -1, 0, 1]), 2)
+    assert kinds.ByWriter().names(groups, names, writers) == ("bert", "carl")
+    domains = Shares.from_owners(np.array([0, 2, 3, 1, 2, 3]), 4)
+    assert kinds.ByDomain().names(groups, names, domains) == ("anna-1", "anna-2", "bert-1", "carl-1")
+    assert kinds.ByDomain().names(None, (), domains) == ()

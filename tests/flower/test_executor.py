@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="needs the extra 'flower'")
 from fedtailor.flower import programs
 from tests.support.attacks import evil_app, submit
 from tests.support.federation import HOST, Place, place, settings
-from tests.support.processes import answers, free_port
+from tests.support.processes import answers, free_port, listening_ports
 from tests.support.waiting import wait_until
 
 
@@ -37,5 +37,6 @@ def test_a_node_does_not_run_the_code_of_another_app(here: Place, tmp_path: Path
         assert (tmp_path / "ran-on-the-coordinator").exists()  # the app works
         assert "this node runs the app of FedTailor only" in (tmp_path / "reply").read_text()
         assert not (tmp_path / "ran-on-the-node").exists()
+        assert set(listening_ports()) == {port}  # the coordinator's; nobody can take a port before the node does
     finally:
         superlink.stop()

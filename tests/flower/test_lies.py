@@ -1,6 +1,8 @@
 """Whatever one node sends, the others finish with the right result, and the lie is in the records."""
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,15 @@ pytest.importorskip("flwr", reason="needs the extra 'flower'")
 from fedtailor.data.folder import write_clients
 from fedtailor.data.roster import Entry
 from fedtailor.flower.coordinator import engine, nodes
+from fedtailor.flower.coordinator.link import Link, Reply
 from fedtailor.flower.coordinator.nodes import Nodes
 from fedtailor.flower.coordinator.serving import serve_on
+from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.node.node import Node
 from fedtailor.messages.frames import decode, encode
-from fedtailor.runs import Resources
+from fedtailor.runs import Callback, Resources, RoundReport
 from fedtailor.runs.store import Store
-from tests.support.federation import Wire, outcome, settings, simulate
+from tests.support.federation import HOST, Wire, outcome, place, settings, simulate
 from tests.support.lying import ANSWERS, HELLOS, Liar, Lie
 
 DATA = {"settings": {}, "seed": 0, "validation": False}
@@ -85,6 +89,34 @@ def test_a_final_result_without_a_score_is_a_failure(files: Path, tmp_path: Path
         assert run.last()["final"].clients == 2
     assert [(event["kind"], event["client"]) for event in events(tmp_path / "run")] == [("final", 1)]
     assert "final is missing" in events(tmp_path / "run")[0]["detail"]
+
+
+def test_the_user_can_stop_a_run_while_no_node_is_connected(files: Path, tmp_path: Path) -> None:
+    there = federation(files, tmp_path)
+
+    class Cut(Wire):
+        """Messages to nodes that are gone stay without an answer."""
+
+        def push(self, messages: Sequence[tuple[int, bytes]], seconds: float, group: str) -> list[str]:
+            return super().push(messages, seconds, group) if self.to else [f"lost-{node}" for node, _ in messages]
+
+        def pull(self, ids: Iterable[str]) -> list[Reply]:
+            return super().pull(name for name in ids if name in self.waiting)
+
+    def say(sentence: str) -> None:
+        if "no node is connected" in sentence:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    class Leaving(Callback):
+        def round_done(self, report: RoundReport) -> None:
+            there.clear()
+
+    scale = {"data": {"clients": 3, "samples": 150}, "engine": {"deadline": 0.1}}
+    made = settings(rounds=3, **scale, evaluation={"every": 0, "final": False})
+    with pytest.raises(KeyboardInterrupt):
+        serve_on(Cut(there), made, tmp_path / "run", Leaving(), say)
+    with Store(tmp_path / "run") as store:
+        assert [row["round"] for row in store.rows("SELECT round FROM rounds")] == [1, 2]
 
 
 class Described(Node):
@@ -159,3 +191,22 @@ def test_a_description_that_is_none_is_a_value_error(files: Path, tmp_path: Path
     for facts in (None, [], "a", {}, *({key: value for key, value in true.items() if key != gone} for gone in true)):
         with pytest.raises(ValueError, match="description"):
             Entry.read(facts)
+
+
+def test_a_real_node_that_lies_does_not_stop_the_others(tmp_path: Path) -> None:
+    """Real processes over TLS: one node lies about its name and in two rounds, the other gets the right result."""
+    lies = ["samples that take the mean over", "a header nested 50,000 deep"]
+    scale = {"data": {"clients": 2, "samples": 100}, "rounds": 3, "evaluation": {"every": 0, "final": False}}
+    made, said = settings("fedavg", **scale), list[str]()
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    with place(tmp_path, made) as here, Link(HOST, 0, ServerKeys(here.keys), 2**26) as link:
+        for node in here.nodes:
+            liar = {"program": "tests.support.lying", "LIES": ";".join(lies)} if node == "client-1" else {}
+            more = ("--name", "client-0") if liar else ()
+            here.join(node, link.port, *more, PYTHONPATH=paths, **liar)
+        serve_on(link, made, tmp_path / "run", say=said.append).close()
+    assert said[-1] == "2 of 2 nodes: client-0, client-1"
+    assert [(event["round"], event["client"]) for event in events(tmp_path / "run")] == [(1, 1), (2, 1)]
+    absent = made.participation.model_copy(update={"absent": ((1, 1), (2, 1))})
+    simulate(made.model_copy(update={"participation": absent}), tmp_path / "inline").close()
+    assert outcome(tmp_path / "run")["state"] == outcome(tmp_path / "inline")["state"]

@@ -148,6 +148,29 @@ def test_states_are_forgotten_only_when_a_later_one_is_acknowledged(tmp_path: Pa
     assert states.load(first, at(3)) is None
 
 
+def test_other_files_among_the_states_are_left_alone(tmp_path: Path) -> None:
+    states = StateStore(tmp_path / "states")
+    kept = states.save(b"one", Moment(0, round=1))
+    for name in ("a-b-c", "1-2-notes", "²-1-" + "0" * 32, "1-1-x.part"):
+        (tmp_path / "states" / name).write_bytes(b"mine")
+    assert states.load(kept, Moment(0, round=2)) == b"one"
+    states.start_over(Moment(0, round=3))
+    assert len(list((tmp_path / "states").iterdir())) == 4
+
+
+def test_a_damaged_state_is_said_and_not_used(node: Node, tmp_path: Path) -> None:
+    state = fit(node, 1, None).state
+    (file,) = (tmp_path / "state" / "test" / "states").iterdir()
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    task = Task("fit", 0, Moment(0, round=2, rounds=3), 1, b"", state)
+    header, blobs = task_message([task])
+    answer, _ = decode(node.answer(encode({**header, **framed(node)}, blobs)))
+    assert answer["kind"] == "refusal"
+    assert f"its state {file.name} is damaged" in answer["reason"]
+
+
 def test_the_personal_model_stays_on_the_node(node: Node, tmp_path: Path) -> None:
     import fedtailor
 
@@ -259,6 +282,12 @@ def test_nodes_must_have_alike_data() -> None:
         federation_of([entry(), entry(name="b", shape=[9, 9, 1])])
 
 
+def test_nothing_is_allocated_by_the_number_of_samples_that_a_node_claims() -> None:
+    federation = federation_of([entry(train=2**31), entry(name="b")])
+    assert federation.train.sizes.tolist() == [2**31, 5]
+    assert sum(array.nbytes for array in federation.arrays().values()) < 1000
+
+
 def test_classes_are_those_of_all_nodes() -> None:
     assert union([("b", "a"), ("b", "a")]) == ("b", "a")
     assert union([("0", "2"), ("10", "1")]) == ("0", "1", "2", "10")
@@ -312,6 +341,7 @@ def test_a_good_answer_is_accepted() -> None:
         {"scores": {"held": Score(1, 0.5, 2, {"auc": float("inf")})}},
         {"scores": {"held": Score(1, 0.5, 2, {}, {"auc": [10**400]})}},
         {"work": 1e30},
+        {"work": True},
         {"index": 5},
     ],
 )
@@ -329,6 +359,10 @@ def test_only_what_was_asked_for_is_taken() -> None:
     assert read(more) == good()
     asked = read(good(), Task("final", 0, Moment(0), 1), digest="other")
     assert asked.failure == "its data changed since the run began"
+
+
+def test_a_failure_always_has_a_reason() -> None:
+    assert read(Result(**{**vars(good()), "failure": ""})).failure == "no reason given"
 
 
 # A node's own disk

@@ -16,7 +16,7 @@ from tests.support.federation import HOST, Place, outcome, place, settings, simu
 EVERYBODY = {"clients": 4}
 METHODS = {
     "fedavg": settings("fedavg"),
-    "fedah": settings("fedah"),
+    "fedah": settings("fedah", evaluation={"measures": ["macro-f1", "calibration-error", "auroc"]}),
     "pfedrlla": settings("pfedrlla"),
     "hapfl": settings("hapfl", devices={"profiles": {"kind": "uniform"}}),  # scripted times
 }

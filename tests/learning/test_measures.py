@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedtailor.errors import UserError
-from fedtailor.learning.measures import MEASURES, Predictions, chosen, measure, pooled, values_and_sums
+from fedtailor.learning.measures import MEASURES, Predictions, check_measured, chosen, measure, pooled, values_and_sums
 
 FOR_CLASSES = [name for name, one in MEASURES.items() if one.targets == "classes" and name != "accuracy"]
 FOR_NUMBERS = [name for name, one in MEASURES.items() if one.targets == "numbers"]
@@ -48,6 +48,8 @@ OF_THREE = torch.tensor([0, 0, 0, 1])
         ("perplexity", TWO, OF_TWO, (0.9 * 0.4 * 0.8 * 0.4) ** -0.25),
         # confidences 0.9 and 0.8 (right), twice 0.6 (wrong), in the bins up to 0.933, 0.8 and 0.6
         ("calibration-error", TWO, OF_TWO, (0.1 + 1.2 + 0.2) / 4),
+        # 1/3 (right) is the upper edge of its bin, 0.36 (wrong) is in the next
+        ("calibration-error", certain((1.0, 1.0, 1.0), (0.36, 0.32, 0.32)), [0, 1], (2 / 3 + 0.36) / 2),
         ("mae", [[1.0], [2.0], [4.0]], [1.0, 4.0, 1.0], 5 / 3),
         ("rmse", [[1.0], [2.0], [4.0]], [1.0, 4.0, 1.0], math.sqrt(13 / 3)),
         ("r2", [[1.0], [2.0], [4.0]], [1.0, 4.0, 1.0], 1 - 13 / 6),  # targets have mean 2: 1 + 4 + 1
@@ -182,6 +184,20 @@ def test_what_is_measured_follows_from_the_targets() -> None:
             chosen(names, headline, classes)
     with pytest.raises(UserError, match="unknown measure 'accurcy'"):
         measure("accurcy")
+
+
+@pytest.mark.parametrize("name", [*FOR_CLASSES, *FOR_NUMBERS])
+def test_what_a_client_sends_is_checked_before_it_is_added(name: str) -> None:
+    outputs, targets = client(4, 10, 3)
+    values, sums = values_and_sums([name], Predictions(outputs, outputs + 1 if name in FOR_NUMBERS else targets))
+    check_measured([name], 3, values, sums)
+    for wrong in ({}, {"other": 1.0}, {**values, "other": 1.0}):
+        with pytest.raises(ValueError, match="not those of the run"):
+            check_measured([name], 3, wrong, sums)
+    for bad in ({key: [*row, 0.0] for key, row in sums.items()}, {**sums, "other": [1.0]}):
+        if bad != sums:
+            with pytest.raises(ValueError, match="cannot be added"):
+                check_measured([name], 3, values, bad)
 
 
 def test_directions() -> None:

@@ -393,10 +393,11 @@ def weights(folder: Path, **changes: Any) -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_the_agent_gives_more_to_who_is_more_alike(tmp_path: Path) -> None:
+def test_the_agent_gives_more_to_who_has_the_same_classes(tmp_path: Path) -> None:
+    """Given similarities; without them the order depends on the seed: docs/results/pfedrlla-nine-clients.md."""
     learned = weights(tmp_path / "learned", similarities=True)
-    assert learned["same"] > 1.25 * learned["shared"]
-    assert learned["shared"] > 1.25 * learned["disjoint"]
+    assert learned["same"] > 1.5 * learned["shared"]
+    assert learned["same"] > 1.5 * learned["disjoint"]
 
 
 @pytest.mark.slow

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 import fedtailor
+from fedtailor.learning import TrainingSettings
+from fedtailor.methods import find
+from fedtailor.runs.results import equal_rows
 
 SETTINGS: dict[str, Any] = {
     "name": "small",
@@ -81,3 +84,15 @@ def test_the_table_of_a_comparison_has_names_and_flat_rows(devices: dict[str, An
     assert [list(one) for one in document["table"]] == [[*ROW, *clock]] * 2
     with pytest.raises(fedtailor.UserError, match=r"does not compare 'fedper': (local, fedavg|fedavg, local)"):
         summary.row("fedper")
+
+
+def test_rows_with_the_same_scores_are_noted_with_the_reason_that_a_method_gives() -> None:
+    methods = {"plain": find("fedavg")(), "tuned": find("fedavg-ft")(ft_epochs=3), "alone": find("local")()}
+    scores = {"plain": ((0, (1, 2)),), "tuned": ((0, (1, 2)),), "alone": ((0, (1, 3)),)}
+    (note,) = equal_rows(scores, methods, TrainingSettings(epochs=3))
+    assert note.rows == ("plain", "tuned")
+    assert note.sentence.startswith(
+        "these rows are equal: every client has the same score in every seed; fine-tuning for"
+    )
+    (note,) = equal_rows(scores, methods, TrainingSettings(epochs=2))  # equal by chance: no method gives a reason
+    assert note.sentence.endswith("in every seed")

@@ -49,6 +49,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     queries = {
         "metrics": "SELECT * FROM metrics ORDER BY round, model",
         "scores": "SELECT * FROM scores ORDER BY round, model, client",
+        "measures": "SELECT * FROM measures ORDER BY round, model, measure",
         "tasks": "SELECT round, client, steps, samples, loss, bytes_down, bytes_up FROM tasks ORDER BY 1, 2",
         "decisions": "SELECT round, name, observation, action, reward FROM decisions ORDER BY id",
         "state": "SELECT scope, key, data FROM state WHERE scope <> 'client' ORDER BY scope, key",
@@ -89,11 +90,13 @@ class Place:
         write_clients(Resources().federation(made), folder / "clients")
         self._running: list[subprocess.Popen[bytes]] = []
 
-    def fedtailor(self, *arguments: str, log: str, **environment: str) -> subprocess.Popen[bytes]:
+    def fedtailor(
+        self, *arguments: str, log: str, program: str = "fedtailor", **environment: str
+    ) -> subprocess.Popen[bytes]:
         """A command of ours, in a process group of its own."""
         with (self.folder / log).open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "fedtailor", *arguments],
+                [sys.executable, "-m", program, *arguments],
                 cwd=self.folder,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "300", **environment},
                 stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
 """A node that lies: what it sends instead of its answer, by name.
 
-``python -m tests.support.lying join ...`` is `fedtailor join` of such a node. $LIES names, separated by commas, what it
-sends instead of its answers to tasks, one after the other; later answers are true.
+``python -m tests.support.lying join ...`` is `fedtailor join` of such a node. $LIES names, separated by semicolons,
+what it sends instead of its answers to tasks, one after the other; later answers are true.
 """
 
 import os
@@ -126,6 +126,6 @@ if __name__ == "__main__":
     from fedtailor.__main__ import main
     from fedtailor.flower.node import joining
 
-    Liar.lies = iter([ANSWERS[name] for name in os.environ["LIES"].split(",")])
+    Liar.lies = iter([ANSWERS[name] for name in os.environ["LIES"].split(";")])
     joining.Node = Liar  # type: ignore[misc]
     sys.exit(main())

@@ -32,6 +32,10 @@ class PartitionSettings(BaseModel):
         """Assign the samples of a pool to the clients."""
         raise NotImplementedError
 
+    def names(self, groups: np.ndarray | None, names: tuple[str, ...], shares: Shares) -> tuple[str, ...]:
+        """The clients' names, from the groups of all samples, their names, and each client's samples; mostly none."""
+        return ()
+
 
 def check_enough(samples: int, clients: int) -> None:
     if clients > samples:

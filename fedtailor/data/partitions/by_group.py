@@ -1,5 +1,6 @@
 """Partitions along the groups of a source: by-writer, by-domain, given."""
 
+from itertools import count
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,6 +20,9 @@ class ByWriter(PartitionSettings):
 
     def deal(self, pool: Pool, clients: int, stream: Stream) -> Shares:
         return by_writer(groups_of(pool, self.kind), clients, stream)
+
+    def names(self, groups: np.ndarray | None, names: tuple[str, ...], shares: Shares) -> tuple[str, ...]:
+        return _names_of_groups(groups, names, shares)
 
 
 class ByDomain(PartitionSettings):
@@ -50,6 +54,10 @@ class ByDomain(PartitionSettings):
             shares = np.full(domains, 1 / domains)
         return by_domain(groups, clients, stream, shares)
 
+    def names(self, groups: np.ndarray | None, names: tuple[str, ...], shares: Shares) -> tuple[str, ...]:
+        numbers = {name: count(1) for name in names}
+        return tuple(f"{domain}-{next(numbers[domain])}" for domain in _names_of_groups(groups, names, shares))
+
 
 class Given(PartitionSettings):
     """The source defines the clients: every group is a client, and ``data.clients`` is not used."""
@@ -59,6 +67,9 @@ class Given(PartitionSettings):
 
     def deal(self, pool: Pool, clients: int, stream: Stream) -> Shares:
         return given(groups_of(pool, self.kind), len(pool.group_names))
+
+    def names(self, groups: np.ndarray | None, names: tuple[str, ...], shares: Shares) -> tuple[str, ...]:
+        return names
 
 
 def by_writer(groups: np.ndarray, clients: int, stream: Stream) -> Shares:
@@ -102,6 +113,13 @@ def given(groups: np.ndarray, clients: int) -> Shares:
             f"add samples or remove that client from the data"
         )
     return shares
+
+
+def _names_of_groups(groups: np.ndarray | None, names: tuple[str, ...], shares: Shares) -> tuple[str, ...]:
+    """The name of the group that each client's samples belong to."""
+    if groups is None or not names:
+        return ()
+    return tuple(names[int(groups[shares[client][0]])] for client in range(len(shares)))
 
 
 def groups_of(pool: Pool, kind: str) -> np.ndarray:

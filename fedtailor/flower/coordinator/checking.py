@@ -81,7 +81,7 @@ def client_of(task: Task) -> int:
 def _result(row: Mapping[str, Any], blobs: list[bytes], task: Task, entry: Entry, passed: float) -> Result:
     client, trains = client_of(task), task.kind in ("fit", "ask")
     if row["failure"] is not None:
-        return Result(task.index, client, failure=one_line(row["failure"]))
+        return Result(task.index, client, failure=one_line(row["failure"]) or "no reason given")
     reply, state = (_blob(row[part], blobs) if trains else None for part in ("reply", "state"))
     if trains and reply is None:
         raise ValueError("a reply is missing")

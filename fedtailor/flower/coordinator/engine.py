@@ -4,16 +4,19 @@ A client's state never travels: its digest does, both ways. The engine checks ev
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from fedtailor.data.roster import Entry
 from fedtailor.engines import Engine, Job, Result, Task
 from fedtailor.engines.codec import job_header, task_message
 from fedtailor.errors import UserError, one_line
 from fedtailor.flower.coordinator.checking import client_of, failed_results, read_results
 from fedtailor.flower.coordinator.link import Link, Reply
 from fedtailor.flower.coordinator.nodes import POLL, Nodes
+from fedtailor.learning.measures import check_measured
+from fedtailor.learning.tensors import inputs_of
 from fedtailor.messages.admission import admitted
 from fedtailor.messages.frames import encode
 from fedtailor.methods import AgentMethod
@@ -69,7 +72,7 @@ class FlowerEngine(Engine):
         by_client: dict[int, list[Task]] = {}
         for task in tasks:
             by_client.setdefault(client_of(task), []).append(task)
-        self.nodes.wait_for_any()
+        self.nodes.wait_for_any(self.stop)
         pending = self._send(by_client)
         reached = {message.client for message in pending.values()}
         for client in [client for client in by_client if client not in reached]:
@@ -146,9 +149,18 @@ class FlowerEngine(Engine):
         passed, entry = time.monotonic() - message.sent, self.nodes.members[message.client]
         if reply.error is not None:
             return failed_results(message.tasks, f"its node failed: {one_line(reply.error)}")
-        read = admitted(lambda: read_results(reply.data, message.tasks, entry, passed))
+        read = admitted(lambda: self._read(reply.data, message.tasks, entry, passed))
         if read.value is None:
             return failed_results(message.tasks, f"its answer cannot be read ({read.reason})")
         results = read.value
         busy = sum(result.seconds for result in results)
         return [replace(result, transfer=max(0.0, passed - busy) / len(results)) for result in results]
+
+    def _read(self, data: bytes, tasks: Sequence[Task], entry: Entry, passed: float) -> list[Result]:
+        """Read an answer; its scores must have the measures of the run."""
+        assert self._job is not None
+        results = read_results(data, tasks, entry, passed)
+        outputs = inputs_of(self._job.federation.samples).outputs
+        for score in (score for result in results for score in result.scores.values() if score.samples):
+            check_measured(self._job.measures, outputs, score.values, score.sums)
+        return results

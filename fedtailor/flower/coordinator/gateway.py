@@ -39,6 +39,7 @@ MAX_PER_KEY = 16  # connections of one node; Flower opens one or two
 MAX_CONNECTIONS = 1024
 DRAIN_LIMIT = 2**26  # bytes of a refused request of a known node that are read and discarded
 PIECE = 1 << 16  # bytes that are forwarded at a time
+LARGEST_KEY = 1000  # characters of a refused key that are reported
 LARGEST_REASON = 1 << 16  # bytes of an answer in which Flower gives the reason of a refusal
 FORWARDED_HEADERS = ("content-type", "accept", "accept-encoding", "user-agent")  # in addition to Flower's own
 FLOWER_PREFIXES = ("flwr-", "traceparent")  # of the names of Flower's own headers
@@ -59,6 +60,7 @@ class Gateway(ThreadingHTTPServer):
         self._open = 0  # connections
         self._strangers: dict[GatewayHandler, float] = {}  # the deadline of connections without a proven key
         self._of_key: Counter[str] = Counter()
+        self._proven: set[GatewayHandler] = set()  # connections with a proven key
         if settings["certificate"]:
             self.inward = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.inward.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -100,8 +102,16 @@ class Gateway(ThreadingHTTPServer):
                     return False
                 self._forget(handler)
                 self._of_key[key] += 1
+                self._proven.add(handler)
                 handler.key = key
             return True
+
+    def know(self, keys: list[str]) -> None:
+        """Let exactly these keys in, from now on; cut the connections of others."""
+        with self._lock:
+            self.known = {name: _public_key(name) for name in keys}
+            for handler in [handler for handler in self._proven if handler.key not in self.known]:
+                _cut(handler)
 
     def end(self, handler: "GatewayHandler") -> None:
         """Forget a connection."""
@@ -117,6 +127,7 @@ class Gateway(ThreadingHTTPServer):
 
     def _forget(self, handler: "GatewayHandler") -> None:
         self._strangers.pop(handler, None)
+        self._proven.discard(handler)
         if handler.key:
             self._of_key[handler.key] -= 1
             handler.key = ""
@@ -218,7 +229,7 @@ class GatewayHandler(BaseHTTPRequestHandler):
             self.wfile.write(piece)
 
     def _refuse(self, status: int, reason: str) -> None:
-        report(refused=self.client_address[0], reason=reason)
+        report(refused=self.client_address[0], reason=reason, key=self.headers.get(KEY_HEADER, "")[:LARGEST_KEY])
         self.close_connection = True
         self._answer(status, json.dumps({"message": f"refused: this node {reason}"}).encode(), "application/json")
         self._drain()
@@ -326,4 +337,5 @@ if __name__ == "__main__":
     server = Gateway(json.loads(sys.stdin.readline()))
     report(listening=server.server_address[1])
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    sys.stdin.read()  # returns when the coordinator ends
+    for line in sys.stdin:  # until the coordinator ends
+        server.know(json.loads(line)["known"])

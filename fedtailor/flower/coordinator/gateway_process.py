@@ -4,15 +4,19 @@ import json
 import subprocess
 import sys
 import threading
-from base64 import b64encode
-from collections.abc import Callable
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from fedtailor.errors import UserError
-from fedtailor.flower import programs
-from fedtailor.flower.keys import ServerKeys
+from cryptography.exceptions import UnsupportedAlgorithm
 
+from fedtailor.errors import UserError
+from fedtailor.flower import audit, programs
+from fedtailor.flower.keys import ServerKeys, fingerprint
+
+MAX_REFUSALS = 60  # in the audit log in a minute: a flood must not fill the disk
 RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before the next attempt to start it again
 
 
@@ -47,10 +51,23 @@ class GatewayProcess:
         say: Callable[[str], None],
     ):
         self.port, self._home, self._say = port, home, say
+        self.known = {} if keys is None else keys.public_keys()
+        self._audit = None if keys is None else keys.folder / audit.FILE
         self._settings = {"host": host, "upstream": str(upstream), "limit": limit, **_secrets(keys)}
+        self._settings["known"] = _encoded(self.known)
+        self._refusals = (0, 0)  # the minute, and how many it had
         self._closing = threading.Event()
         self._process = self._start()
         threading.Thread(target=self._supervise, daemon=True).start()
+
+    def know(self, keys: Mapping[str, bytes]) -> None:
+        """Let exactly these keys in, from now on."""
+        self.known = dict(keys)
+        self._settings["known"] = _encoded(keys)
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError, ValueError):  # it is started again with the new keys
+            self._process.stdin.write(json.dumps({"known": self._settings["known"]}) + "\n")
+            self._process.stdin.flush()
 
     def close(self) -> None:
         """End the process."""
@@ -116,13 +133,33 @@ class GatewayProcess:
                 if sentence != last:
                     last = sentence
                     self._say(sentence)
+                    self._record(facts)
+
+    def _record(self, facts: Mapping[str, str]) -> None:
+        """Write a refusal to the audit log, unless there are too many in this minute."""
+        minute = int(time.monotonic() // 60)
+        self._refusals = (minute, self._refusals[1] + 1) if self._refusals[0] == minute else (minute, 1)
+        if self._audit is None or self._refusals[1] > MAX_REFUSALS:
+            return
+        more = " (more of this minute are not recorded)" if self._refusals[1] == MAX_REFUSALS else ""
+        try:
+            key = fingerprint(b64decode(facts.get("key", ""), validate=True))
+        except (ValueError, TypeError, UnsupportedAlgorithm):  # no key, or anything else
+            key = ""
+        try:
+            audit.record(self._audit, "refused", who=facts["refused"], key=key, reason=facts["reason"] + more)
+        except (OSError, ValueError, KeyError) as error:
+            self._say(f"the audit log {self._audit} cannot be written: {error}")
 
 
 def _secrets(keys: ServerKeys | None) -> dict[str, object]:
     if keys is None:
-        return {"certificate": "", "key": "", "known": []}
-    known = [b64encode(key).decode() for key in keys.public_keys().values()]
-    return {"certificate": str(keys.certificate.resolve()), "key": str(keys.key.resolve()), "known": known}
+        return {"certificate": "", "key": ""}
+    return {"certificate": str(keys.certificate.resolve()), "key": str(keys.key.resolve())}
+
+
+def _encoded(keys: Mapping[str, bytes]) -> list[str]:
+    return [b64encode(key).decode() for key in keys.values()]
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from fedtailor.errors import UserError
 from fedtailor.flower import programs, sockets
 from fedtailor.flower.coordinator.gateway_process import GatewayProcess
+from fedtailor.flower.coordinator.registry import Registry
 from fedtailor.flower.coordinator.superlink import start_run, start_superlink
 from fedtailor.flower.folders import TemporaryFolder
 from fedtailor.flower.keys import ServerKeys
@@ -63,12 +64,15 @@ class Link:
         self._server_app: programs.Program | None = None
         self._gateway: GatewayProcess | None = None
         self._app: socket.socket | None = None  # connected to our server app
+        self._registry: Registry | None = None
         try:
             self._superlink, upstream = start_superlink(self.home, authenticated=keys is not None)
             sockets.wait_for(upstream, self._superlink, START_TIMEOUT)
             self._gateway = GatewayProcess(host, port, upstream, keys, limit, self.home, refused)
             self.port = self._gateway.port
             self._app = self._connect_app(upstream, keys)
+            if keys is not None:
+                self._registry = Registry(keys, self._names, upstream, self._gateway, refused)
         except BaseException:
             self.close()
             raise
@@ -118,6 +122,8 @@ class Link:
 
     def close(self) -> None:
         """End everything that was started."""
+        if self._registry is not None:
+            self._registry.close()
         if self._app is not None:
             self._app.close()
         if self._gateway is not None:
@@ -129,7 +135,8 @@ class Link:
 
     def _connect_app(self, upstream: Path, keys: ServerKeys | None) -> socket.socket:
         """Start the run and wait until its server app has taken it up; the app inherits its connection to us."""
-        run, self.names = start_run(upstream, keys)
+        run, self._names = start_run(upstream, keys)
+        self.names = self._names
         ours, theirs = socket.socketpair()
         with theirs:
             module = "fedtailor.flower.coordinator.server_app"

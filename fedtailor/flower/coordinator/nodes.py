@@ -73,11 +73,16 @@ class Nodes:
             progress,
         )
 
-    def wait_for_any(self) -> None:
-        """Wait until a node is connected: a round without a client would be wasted."""
+    def wait_for_any(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Wait until a node is connected: a round without a client would be wasted.
+
+        Raises KeyboardInterrupt if the user asks to ``stop`` meanwhile: there may never be a round boundary.
+        """
         if not self.connected:
             self.say("no node is connected: waiting")
-            self._wait_while(lambda: not self.connected)
+            self._wait_while(lambda: not self.connected and not stop())
+            if not self.connected:
+                raise KeyboardInterrupt
 
     def update(self) -> None:
         """Notice nodes that connected or left, and read the descriptions that arrived."""

@@ -31,6 +31,7 @@ from fedtailor.messages.frames import Closed, receive, send
 from fedtailor.messages.frames import Message as FrameMessage
 
 ADDRESS = "superlink"  # Flower's clients want one; the socket is used
+MAX_REASON = 1000  # characters of the reason of a failure
 POLL = 0.2  # seconds between two polls for the run
 
 app = ServerApp()  # the app's description names it; Flower never runs it
@@ -98,20 +99,39 @@ def _push(grid: Grid, request: dict[str, Any], blobs: list[bytes]) -> FrameMessa
 def _pull(grid: Grid, request: dict[str, Any]) -> FrameMessage:
     rows: list[dict[str, Any]] = []
     blobs: list[bytes] = []
-    for reply in grid.pull_messages(request["ids"]):
+    replies, unreadable = _pulled(grid, request["ids"])
+    rows += [{"id": name, "code": 0, "error": "its reply cannot be read"} for name in unreadable]
+    for reply in replies:
         row: dict[str, Any] = {"id": reply.metadata.reply_to_message_id}
         if reply.has_error():
-            row |= {"code": reply.error.code, "error": reply.error.reason or f"Flower's error {reply.error.code}"}
+            reason = (reply.error.reason or f"Flower's error {reply.error.code}")[:MAX_REASON]
+            row |= {"code": reply.error.code, "error": reason}
         else:
             try:
                 blob = reply.content.config_records[RECORD][FIELD]
                 if not isinstance(blob, bytes):
                     raise TypeError
                 blobs.append(blob)
-            except (KeyError, TypeError):
+            except (KeyError, TypeError, ValueError, AttributeError):
                 row |= {"code": 0, "error": "the reply is not a FedTailor message"}
         rows.append(row)
     return {"replies": rows}, blobs
+
+
+def _pulled(grid: Grid, ids: list[str]) -> tuple[list[Message], list[str]]:
+    """Pull replies. One that Flower cannot read must not take the others with it: its id is returned instead."""
+    try:
+        return list(grid.pull_messages(ids)), []
+    except Exception:
+        grid.get_node_ids()  # raises if it is Flower that does not answer
+    replies: list[Message] = []
+    unreadable: list[str] = []
+    for name in ids:
+        try:
+            replies += grid.pull_messages([name])
+        except Exception:
+            unreadable.append(name)
+    return replies, unreadable
 
 
 if __name__ == "__main__":

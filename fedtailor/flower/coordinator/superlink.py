@@ -1,7 +1,7 @@
 """Flower's SuperLink on a Unix socket, and a run of our app on it.
 
 ``python -m fedtailor.flower.coordinator.superlink SOCKET`` is the SuperLink itself. It serves what nodes and our server
-app need, and of Flower's control interface the two calls with which the coordinator starts, for our app only.
+app need, and of Flower's control interface the calls that register keys and, for our app only, start a run.
 """
 
 import sys
@@ -13,8 +13,8 @@ from fedtailor.flower import app, programs, sockets
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.protocol import FLEET_PATH
 
-START_RUN, REGISTER = "/v1/control/start-run", "/v1/control/register-node"
-ALLOWED = (FLEET_PATH, "/v1/runtime/", REGISTER)
+START_RUN = "/v1/control/start-run"
+ALLOWED = (FLEET_PATH, "/v1/runtime/", "/v1/control/register-node", "/v1/control/unregister-node")
 LARGEST_START = 2**20  # bytes of a request to start a run; ours has less than a thousand
 
 Asgi = Callable[..., Awaitable[None]]

@@ -5,13 +5,16 @@ So a node that saved a state of a round that was never completed resumes from th
 """
 
 import os
+import re
 from pathlib import Path
 
+from fedtailor.errors import UserError
 from fedtailor.flower.folders import make_private
 from fedtailor.messages.trees import digest
 from fedtailor.methods import Moment
 
 Version = tuple[int, int]  # episode, round
+FILE = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-[0-9a-f]{32}")  # the name of a state; other files are left alone
 DRAFT = ".part"  # the ending of a file that is not complete
 
 
@@ -31,7 +34,7 @@ class StateStore:
             draft.unlink(missing_ok=True)
 
     def load(self, key: str, moment: Moment) -> bytes | None:
-        """Return the state with this digest, None if it is missing.
+        """Return the state with this digest, None if it is missing; raise a `UserError` if the file is damaged.
 
         The coordinator has acknowledged a state of an earlier round, so older ones are deleted.
         """
@@ -39,9 +42,12 @@ class StateStore:
         if not found:
             return None
         version, file = max(found)
+        state = file.read_bytes()
+        if digest(state) != key:
+            raise UserError(f"its state {file.name} is damaged: restore the file from a copy, or begin a new run")
         if version < (moment.episode, moment.round):
             self._delete_before(moment, keep=key)
-        return file.read_bytes()
+        return state
 
     def start_over(self, moment: Moment) -> None:
         """Delete the states of earlier rounds: the coordinator knows no state, so it acknowledged none of them."""
@@ -67,10 +73,8 @@ class StateStore:
         """Return the complete files with their versions."""
         found = []
         for file in self.folder.iterdir():
-            episode, _, rest = file.name.partition("-")
-            round, _, key = rest.partition("-")
-            if key and not file.suffix:
-                found.append(((int(episode), int(round)), file))
+            if name := FILE.fullmatch(file.name):
+                found.append(((int(name[1]), int(name[2])), file))
         return found
 
     def _delete_before(self, moment: Moment, keep: str) -> None:

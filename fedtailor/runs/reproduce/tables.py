@@ -1,7 +1,8 @@
 """The tables of a reproduction: every cell has a value for each seed. Views render them."""
 
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -13,7 +14,7 @@ from fedtailor.runs.reproduce.declaration import FILE, Line, Show, TableDeclarat
 from fedtailor.runs.reproduce.measuring import Measure, curve, measured, parse
 from fedtailor.runs.reproduce.plan import Plan, Step
 from fedtailor.runs.reproduce.records import Record
-from fedtailor.runs.results import Note
+from fedtailor.runs.results import Note, equal_rows
 from fedtailor.runs.statistics import paired
 
 EXPERIMENT = "{experiment}"
@@ -136,7 +137,7 @@ class _Reader:
         leads = {row: self._leads(row, rows) for row in self.declared.lead}
         beside = tuple(self._beside(title, values, rows) for title, values in self.declared.paper_columns.items())
         curves = tuple(self._curves()) if self.declared.picture == "curves" else ()
-        notes = tuple(self._notes())
+        notes = (*self._notes(), *self._equal_rows())
         return Table(self.name, self.declared, titles, rows, leads, beside, curves, tuple(missing), notes)
 
     def places(self) -> Iterator[tuple[Line, Line]]:
@@ -252,6 +253,24 @@ class _Reader:
                     rows.setdefault(sentence, {})[_title(row)] = None
         for sentence, titles in rows.items():
             yield Note(tuple(titles), sentence)
+
+    def _equal_rows(self) -> list[Note]:
+        """A note for rows of the first column in which every client has the same score in every seed."""
+        scores: dict[str, Hashable] = {}
+        shown: set[tuple[str, ...]] = set()  # rows that show the same runs are equal without a note
+        steps_of_row: dict[str, Step] = {}
+        for row in self.rows:
+            place = self._place(row, self.columns[0])
+            steps = [step for step in self._find(place) if step.key in self.records]
+            model, keys = self._measure(place).what.rpartition(".")[0], tuple(step.key for step in steps)
+            found = [(step.seed, self.records[step.key].scores.get(model)) for step in steps]
+            if keys not in shown and any(one for _, one in found):
+                shown.add(keys)
+                scores[_title(row)], steps_of_row[_title(row)] = json.dumps(found), steps[0]
+        if not scores:
+            return []
+        training = next(iter(steps_of_row.values())).settings.training
+        return equal_rows(scores, {row: step.settings.method for row, step in steps_of_row.items()}, training)
 
     def _curves(self) -> Iterator[Curve]:
         """A curve for every cell, or for every row and experiment if `curve` names a measure."""
