@@ -185,7 +185,9 @@ class Nodes:
             why = f": its data have the {part} {entry.form[part]}, not {self.members[0].form[part]}" if part else ""
             raise ValueError(f"{entry.name!r} does not belong to this run, which has begun{why}")
         if before.digest != entry.digest:
-            raise ValueError(f"the data of {entry.name!r} changed since the run began")
+            raise ValueError(
+                f"the data of {entry.name!r} changed since the run began, or its --state folder is another"
+            )
 
 
 def _fits(entry: Entry, group: list[Entry]) -> bool:
