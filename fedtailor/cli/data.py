@@ -68,7 +68,8 @@ def show(
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise typer.BadParameter(f"{out} does not end in .png, .svg or .pdf.", param_hint="--out")
     settings = settings_from(experiment, shared_options(data_dir=data_dir), sets)
-    from fedtailor.data import statistics
+    from fedtailor.data import resolve, statistics
+    from fedtailor.data.federation import dealt_anew
     from fedtailor.runs import Resources
     from fedtailor.views import console, datasets, partition
     from fedtailor.views.files import writing
@@ -80,10 +81,12 @@ def show(
     if (prepared := federation.samples.preprocessing) is not None:
         summary["preprocessing"] = {**prepared.settings.model_dump(), "inputs": list(prepared.names)}
     rows = statistics.table(federation)
+    doubt = dealt_anew(resolve(settings.data, federation.samples), federation.samples)
     if as_json:
-        console.show_json({**summary, "table": rows, "picture": str(out)})
+        console.show_json({**summary, "warning": doubt, "table": rows, "picture": str(out)})
     else:
-        console.show(datasets.federation_page(summary, rows), f"picture: {out}")
+        notes = [f"warning: {doubt}"] if doubt else []
+        console.show(datasets.federation_page(summary, rows), *notes, f"picture: {out}")
 
 
 @commands.command(epilog="Example: fedtailor data deal experiment.toml --out clients")

@@ -1,15 +1,18 @@
 """Commands of a real federation: serve, join, keys."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedtailor.cli.interrupts import interruptible, sigterm_as_ctrl_c
 from fedtailor.cli.options import ExperimentFile, Json, Name, Quiet, RunsFolder, Sets
-from fedtailor.cli.settings import settings_from, shared_options
+from fedtailor.cli.settings import parse_set, settings_from, shared_options
 from fedtailor.errors import UserError
+
+if TYPE_CHECKING:
+    from fedtailor.data.readers import Roles
 
 commands = typer.Typer()
 keys_commands = typer.Typer(
@@ -87,6 +90,10 @@ def join(
             metavar="MODULE:CLASS", help="Code on this machine that the coordinator may use; may be repeated."
         ),
     ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="How to read a CSV file, as in data.label=died; repeatable."),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Exit when a run is finished, instead of waiting.")] = False,
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS and no keys. For testing only.")] = False,
     quiet: Quiet = False,
@@ -107,6 +114,7 @@ def join(
         keys=None if insecure else keys,
         device=usable_device(device, "--device"),
         allowed=tuple(allow or ()),
+        roles=_roles(sets or ()),
         once=once,
         say=_printer(quiet),
     )
@@ -258,3 +266,16 @@ def _printer(quiet: bool) -> Callable[[str], None]:
     from fedtailor.views.console import messages
 
     return (lambda sentence: None) if quiet else (lambda sentence: messages().print(sentence, highlight=False))
+
+
+def _roles(sets: Iterable[str]) -> "Roles":
+    """What the columns of a node's table are for; a node chooses nothing else."""
+    from fedtailor.data.readers import Roles
+
+    known = [f"data.{name}" for name in vars(Roles()) if name != "client"]
+    for key, _ in map(parse_set, sets):
+        if key not in known:
+            raise UserError(
+                f"--set {key}: a node chooses only {', '.join(known)}; the coordinator has all other settings"
+            )
+    return settings_from(None, {"data.source": "folder"}, sets).data.roles

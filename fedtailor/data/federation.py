@@ -254,6 +254,17 @@ def resolve(settings: DataSettings, samples: Samples) -> DataSettings:
     return settings.model_copy(update={"clients": clients, "split": split}).with_defaults()
 
 
+def dealt_anew(settings: DataSettings, samples: Samples) -> str | None:
+    """A sentence if the samples of clients are dealt to other clients, as the settings say."""
+    if not settings.may_be_divided or not samples.group_names or isinstance(settings.partition, Given):
+        return None
+    kind = "" if settings.partition is None else f" = {settings.partition.kind!r}"
+    return (
+        f"{_place(settings)} comes divided among {len(samples.group_names)} clients ({listed(samples.group_names)}), "
+        f"whose samples data.partition{kind} deals to {settings.clients} others: leave it out to keep the clients"
+    )
+
+
 def listed(names: Sequence[str], most: int = 3) -> str:
     """A few of these names, for an error."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

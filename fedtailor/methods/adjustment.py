@@ -59,6 +59,7 @@ class Adjusted(AgentMethod):
     """
 
     needs_validation: ClassVar = True
+    uses_accuracy: ClassVar = True
 
     controls: Literal["both", "batch", "weights"] = Field(
         "both", description="what the agent decides; the other is FedAvg's: weights by data size, the run's batch size"

@@ -55,6 +55,7 @@ class FedDdrl(AgentMethod):
 
     name: ClassVar = "fedddrl"
     needs_validation: ClassVar = True
+    uses_accuracy: ClassVar = True
     uses_clock: ClassVar = True
     counts_epochs: ClassVar = True
 

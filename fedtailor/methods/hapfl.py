@@ -61,6 +61,7 @@ class HAPFL(AgentMethod):
 
     name: ClassVar = "hapfl"
     needs_validation: ClassVar = True
+    uses_accuracy: ClassVar = True
     uses_clock: ClassVar = True
     counts_epochs: ClassVar = True
     carries: ClassVar = ("timeline",)

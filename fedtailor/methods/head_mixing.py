@@ -118,6 +118,7 @@ class HeadMixing(AgentMethod):
     """A method in which an agent mixes every client's head from those of the previous cohort and its own."""
 
     needs_validation: ClassVar = True
+    uses_accuracy: ClassVar = True
     carries: ClassVar = ("learned",)
     own_slots: ClassVar[tuple[str, ...]] = (OWN,)
 

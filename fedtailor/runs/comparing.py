@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fedtailor.data import Federation
 from fedtailor.errors import UserError
 from fedtailor.learning.measures import ACCURACY, Measure
 from fedtailor.methods import Method
 from fedtailor.runs import toml
-from fedtailor.runs.assembly import assemble, job_of
+from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.reading import MODELS, Run, value_of
@@ -214,6 +215,7 @@ def compare(
     methods: Iterable[str | Mapping[str, Any] | Method] | None = None,
     seeds: Iterable[int] | None = None,
     folder: str | Path | None = None,
+    federation: Federation | None = None,
     callbacks: Callbacks = None,
 ) -> Comparison:
     """Run every method with every seed. Finished runs are kept, interrupted runs are resumed.
@@ -228,6 +230,8 @@ def compare(
         The seeds, instead of those in the settings.
     folder : str or Path, optional
         The folder of the comparison; ``runs/<name>-comparison`` by default.
+    federation : Federation, optional
+        The clients' data, instead of those that the data settings describe.
     callbacks : Callback or sequence of Callback, optional
         They observe all runs, one after the other.
 
@@ -255,6 +259,8 @@ def compare(
     plan = _plan(settings)
     validation = settings.validation or any(method.needs_validation for method in plan.values())
     settings = settings.model_copy(update={"validation": validation})
+    if federation is not None:
+        settings = Resources(federation).resolved(settings)
     place = Path(folder) if folder is not None else default_folder(settings)
     observer = one_callback(callbacks)
     runs = [  # seed by seed, so that the data of a seed are loaded once
@@ -262,13 +268,13 @@ def compare(
         for seed in settings.compare.seeds
         for label, method in plan.items()
     ]
-    with Resources() as resources:
+    with Resources(federation) as resources:
         for method in plan.values():  # check everything before anything is written
             method.check()
         job_of(runs[0], resources)
         resources.engine_for(runs[0])
         for one in runs:
-            _check_kept(place / one.name, one)
+            _check_kept(place / one.name, one, resources)
         check_disk(place, _least_bytes(place, runs, resources))
         _claim(place, settings)
         if kept := [one.name for one in runs if _finished(place / one.name)]:
@@ -321,11 +327,13 @@ def _mean_clock(summaries: list[RunSummary]) -> MeanClock:
     )
 
 
-def _check_kept(folder: Path, settings: Experiment) -> None:
-    """Raise a `UserError` if the folder's run has other settings: a label does not determine the settings."""
+def _check_kept(folder: Path, settings: Experiment, resources: Resources) -> None:
+    """Raise a `UserError` if the folder's run has other settings or data: a label does not determine them."""
     if folder.exists():
         with Run(folder) as before:
-            method = method_dict(before.experiment.method)
+            method, digest = method_dict(before.experiment.method), before.data_digest
+        if settings.data.source in ("folder", "python"):
+            check_data(settings, resources.federation(settings), digest, f"{folder} cannot be kept")
         if method != method_dict(settings.method):
             raise UserError(f"{folder} holds a run with other settings: choose another label, or --name to keep both")
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from fedtailor.data.federation import dealt_anew
 from fedtailor.engines import Job
 from fedtailor.learning.precision import native_bf16
 from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
@@ -51,7 +52,7 @@ def run_episodes(
             engine.stop = stop
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
-            for sentence in _doubts(settings, loop, engine.remote):
+            for sentence in _doubts(settings, job, loop, engine.remote):
                 _warn(store, callbacks, sentence)
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
             callbacks.begin(settings.name, settings.rounds * episodes, done)
@@ -94,17 +95,26 @@ def _promises(settings: Experiment, job: Job, store: Store) -> list[Promise]:
     return [promise for promise in (client_promise(settings, rounds), records) if promise is not None]
 
 
-def _doubts(settings: Experiment, loop: RoundLoop, remote: bool) -> Iterator[str]:
+def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> Iterator[str]:
     """A sentence for every setting that makes the method inert or breaks one of its assumptions."""
     method = settings.method
     timeless = method.uses_clock and settings.devices is None and not remote
+    numbers = not loop.made.job.federation.samples.classes
     for doubt in (
         method.inert(),
         method.misfit(settings.training, loop.server.network),
         "there is no table [devices]: all devices are taken to be equal" if timeless else None,
+        "it rewards or weights by accuracy, which is 0 in a regression" if method.uses_accuracy and numbers else None,
     ):
         if doubt:
             yield f"{method.name or spec(method)}: {doubt}"
+    if method.needs_validation and not job.federation.val.sizes.any():
+        yield (
+            f"{method.name or spec(method)}: it needs validation samples and the federation has none: give some, as in "
+            f"Federation.from_clients(..., validation=True)"
+        )
+    if doubt := dealt_anew(settings.data, job.federation.samples):
+        yield doubt
     if settings.training.precision == "bf16" and not remote and not native_bf16(settings.engine.device):
         yield "training.precision = 'bf16': this machine emulates bf16, which is slow and may give other last digits"
 

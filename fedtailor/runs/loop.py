@@ -142,7 +142,12 @@ class RoundLoop:
         work.undo(flaw)
 
     def _check_fruit(self) -> None:
-        """End the run if no model can be trained any more: it would only repeat the last rounds."""
+        """End the run if no model can be trained any more: it would only repeat the last rounds.
+
+        A simulated attack that succeeds is a result of its own, so that such a run goes on; its rounds are on record.
+        """
+        if self.experiment.attack is not None:
+            return
         if reasons := self.ledger.fruitless(FRUITLESS):
             raise UserError(
                 f"no client has trained a usable model in {FRUITLESS} rounds (last reason: {reasons[-1]}): "

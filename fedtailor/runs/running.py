@@ -22,7 +22,7 @@ from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import Interrupted, run_episodes
 from fedtailor.runs.fitting import measuring_of
-from fedtailor.runs.folders import check_place, fresh_name, remove
+from fedtailor.runs.folders import check_place, fresh_name, lock_folder, remove, remove_drafts
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources, again, own_or_given
@@ -182,8 +182,7 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
-        settings = again(settings, resources.given, f"{place} cannot resume")
-        job = job_of(settings, resources)
+        job = job_of(again(settings, resources.given, f"{place} cannot resume"), resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
             raise UserError(f"{place} cannot resume: the files in [devices] are not those it began with")
@@ -242,7 +241,9 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
     """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
+        remove_drafts(place)
         draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+        lock = lock_folder(draft)
     except OSError as error:
         raise UserError(f"{place} cannot be made: {error.strerror}") from None
     try:
@@ -265,6 +266,8 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
     except (OSError, sqlite3.Error) as error:
         shutil.rmtree(draft, ignore_errors=True)
         raise UserError(f"{place} cannot be made: {getattr(error, 'strerror', None) or error}") from None
+    finally:
+        os.close(lock)
 
 
 def _named_clients(federation: Federation) -> Iterator[dict[str, Any]]:

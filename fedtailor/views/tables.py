@@ -22,6 +22,7 @@ class Grid:
     title: str = ""
     sentences: bool = False  # whether the first column holds sentences, not names
     notes: tuple[str, ...] = ()  # sentences below the table
+    tight: bool = False  # whether columns of numbers are as narrow as their cells
 
     def rich(self) -> Table:
         """The table for the terminal."""
@@ -30,7 +31,13 @@ class Grid:
             justify: Literal["left", "right"] = "left" if column in self.words else "right"
             # Names must not wrap, so that they can be copied into a command; sentences and headers may.
             narrowest = None if column in self.words else self._narrowest(column)
-            table.add_column(name, justify=justify, no_wrap=column == 0 and not self.sentences, min_width=narrowest)
+            table.add_column(
+                name,
+                justify=justify,
+                no_wrap=column == 0 and not self.sentences,
+                min_width=narrowest,
+                width=narrowest if self.tight else None,
+            )
         for cells in self.rows:
             table.add_row(*map(Text, cells))
         return table
@@ -76,7 +83,9 @@ class Grid:
             columns += needed <= width
         kept = max(2, columns)
         rows = tuple(row[:kept] for row in self.rows)
-        return replace(self, header=self.header[:kept], rows=rows)
+        # Left to itself, rich narrows the widest columns below what their numbers need.
+        natural = 1 + sum(max(map(len, column)) + 3 for column in zip(self.header[:kept], *rows, strict=True))
+        return replace(self, header=self.header[:kept], rows=rows, tight=natural > width)
 
     def _narrowest(self, column: int) -> int:
         cells = [row[column] for row in self.rows]

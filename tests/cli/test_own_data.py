@@ -118,3 +118,11 @@ def test_what_goes_wrong_is_one_sentence_and_nothing_is_written(
         assert re.search(complaint, " ".join(done.err.split())), done.err
         assert "Traceback" not in done.err
     assert sorted(path.name for path in Path().iterdir()) == ["hospitals"]
+
+
+def test_a_node_chooses_only_how_its_table_is_read(call: Callable[..., Any], hospitals: Path) -> None:
+    where = ("join", "--insecure", "--coordinator", "127.0.0.1:1", "--state", "state", "--data", hospitals / "oslo.csv")
+    for key, complaint in (("model.name", "a node chooses only data.label, "), ("data.label", "unknown column")):
+        done = call(*where, "--set", f"{key}=mlp")
+        assert (done.code, complaint in " ".join(done.err.split())) == (2, True), done.err
+    assert not Path("state").exists()

@@ -127,7 +127,7 @@ def test_a_comparison_is_written_for_every_reader_and_goes_on(call, tmp_path: Pa
     stamps = {path: path.stat().st_mtime_ns for path in folder.glob("*/experiment.toml")}
     numbers = (folder / "table.csv").read_text()
     again = call(*words)
-    assert "not run again: local-s0, local-s1, fedavg-s0, fedavg-s1" in again.err
+    assert "not run again: local-s0, fedavg-s0, local-s1, fedavg-s1" in again.err
     assert "starts" not in again.err
     assert (folder / "table.csv").read_text() == numbers  # with the same seconds: nothing ran
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*/experiment.toml")} == stamps

@@ -282,6 +282,12 @@ def test_nodes_must_have_alike_data() -> None:
         federation_of([entry(), entry(name="b", shape=[9, 9, 1])])
 
 
+def test_nothing_is_allocated_by_the_number_of_samples_that_a_node_claims() -> None:
+    federation = federation_of([entry(train=2**31), entry(name="b")])
+    assert federation.train.sizes.tolist() == [2**31, 5]
+    assert sum(array.nbytes for array in federation.arrays().values()) < 1000
+
+
 def test_classes_are_those_of_all_nodes() -> None:
     assert union([("b", "a"), ("b", "a")]) == ("b", "a")
     assert union([("0", "2"), ("10", "1")]) == ("0", "1", "2", "10")

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from fedtailor import load_model
+from fedtailor.data.readers import Roles
 from fedtailor.errors import UserError
 from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.flower.node.node import Node
@@ -61,6 +62,25 @@ def test_a_file_a_folder_and_a_function_make_a_federation(tmp_path: Path) -> Non
         samples, _ = load_data(data)
         right = np.array(model.predict(samples.x)) == np.array(samples.classes)[samples.y]
         assert right.mean() > 0.9
+
+
+def test_tables_of_nodes_are_read_as_their_owners_say(tmp_path: Path) -> None:
+    """Columns with a name, a label in the middle, categories that only one node has, and missing values."""
+    for name, smoker in (("cairo", "former"), ("lima", "never")):
+        rows = [f"{name}-{k},{k % 2},{'' if k % 7 == 0 else 40 + 20 * (k % 2)},{smoker}" for k in range(30)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["patient,died,age,smoker", *rows]))
+    roles = Roles(label="died", ignore=("patient",))
+    nodes = {
+        n: Node(name, str(tmp_path / f"{name}.csv"), tmp_path / name, roles=roles)
+        for n, name in enumerate(("cairo", "lima"))
+    }
+    data = {"clients": 2, "preprocess": {"impute": "mean", "standardise": True}}
+    made = settings("fedper", rounds=2, data=data, validation=False)
+    with serve_on(Wire(nodes), made, tmp_path / "run") as run:
+        assert [row["name"] for row in run.scores()] == ["cairo", "lima"]
+        assert (run.client("lima"), run.settings["data"]["source"]) == (1, "nodes")
+    with pytest.raises(UserError, match=r"data\.label is about the columns of CSV files"):
+        load_data("tests.flower.test_node_sources:Carla", roles)
 
 
 def test_data_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:

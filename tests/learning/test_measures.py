@@ -48,6 +48,8 @@ OF_THREE = torch.tensor([0, 0, 0, 1])
         ("perplexity", TWO, OF_TWO, (0.9 * 0.4 * 0.8 * 0.4) ** -0.25),
         # confidences 0.9 and 0.8 (right), twice 0.6 (wrong), in the bins up to 0.933, 0.8 and 0.6
         ("calibration-error", TWO, OF_TWO, (0.1 + 1.2 + 0.2) / 4),
+        # 1/3 (right) is the upper edge of its bin, 0.36 (wrong) is in the next
+        ("calibration-error", certain((1.0, 1.0, 1.0), (0.36, 0.32, 0.32)), [0, 1], (2 / 3 + 0.36) / 2),
         ("mae", [[1.0], [2.0], [4.0]], [1.0, 4.0, 1.0], 5 / 3),
         ("rmse", [[1.0], [2.0], [4.0]], [1.0, 4.0, 1.0], math.sqrt(13 / 3)),
         ("r2", [[1.0], [2.0], [4.0]], [1.0, 4.0, 1.0], 1 - 13 / 6),  # targets have mean 2: 1 + 4 + 1

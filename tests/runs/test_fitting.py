@@ -94,6 +94,14 @@ def test_a_comparison_of_a_regression_is_sorted_by_the_lowest_error(houses: dict
     assert "final" in grid.header
 
 
+@pytest.mark.parametrize(("method", "warns"), [("bwa", True), ("pfedrlla", True), ("fedper", False)])
+def test_a_method_that_rewards_accuracy_says_that_a_regression_has_none(
+    method: str, warns: bool, houses: dict[str, Any], tmp_path: Path
+) -> None:
+    with fedtailor.run({**houses, "rounds": 1, "method": {"name": method}}, folder=tmp_path / "run") as run:
+        assert any("accuracy, which is 0 in a regression" in warning for warning in run.warnings) == warns
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 import fedtailor
 from fedtailor.methods import Client, Method
-from fedtailor.runs.folders import fresh_name
+from fedtailor.runs.folders import fresh_name, lock_folder
 
 SMALL: dict[str, Any] = {"rounds": 1, "data": {"clients": 2, "samples": 60}, "engine": {"kind": "inline"}}
 
@@ -86,3 +86,15 @@ def test_a_run_that_fails_later_can_be_resumed(tmp_path: Path) -> None:
 def test_the_folder_of_a_run_is_for_this_account_only(tmp_path: Path) -> None:
     fedtailor.run(SMALL, folder=tmp_path / "run").close()
     assert (tmp_path / "run").stat().st_mode & 0o077 == 0
+
+
+def test_the_draft_of_a_killed_process_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    for name in (".run-abcd1234", ".run-inuse_12", ".run-others12", ".other-abcd1234", ".run-mine"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".run-abcd1234" / "experiment.toml").touch()
+    (tmp_path / ".run-others12" / "thesis.txt").touch()
+    lock = lock_folder(tmp_path / ".run-inuse_12")
+    fedtailor.run(SMALL, folder=tmp_path / "run").close()
+    os.close(lock)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"run", ".run-inuse_12", ".run-others12", ".other-abcd1234", ".run-mine"}

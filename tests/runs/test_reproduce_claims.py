@@ -46,7 +46,11 @@ def record(**changes: Any) -> Record:
             "seconds": [1.0] * 4, "bytes_down": [500_000] * 4, "bytes_up": [500_000] * 4,
         },
         "clock": {"end": [5.0, 9.0, 20.0, 30.0], "latency": [None, 2.0, 4.0, 6.0], "idle": [0.5, None, 0.25, None]},
-        "failed": {"late": 3}, "metrics": {"held": {"round": [2, 4], "accuracy": [0.5, 0.4], "loss": [1.0, 1.5]}},
+        "failed": {"late": 3},
+        "metrics": {
+            "held": {"round": [2, 4], "accuracy": [0.5, 0.4], "loss": [1.0, 1.5]}
+            | {"auroc": [0.7, 0.8], "macro-f1": [0.3, 0.2]}
+        },
         "scores": {}, "rewards": {"size": [1.0, 2.0, 3.0, 4.0]},
     }  # fmt: skip
     return Record(**{**facts, **changes})
@@ -59,6 +63,10 @@ def record(**changes: Any) -> Record:
         ("held.accuracy max", None, 50.0),
         ("held.loss", None, 1.5),
         ("global.accuracy", None, None),
+        ("held.auroc", None, 0.8),
+        ("held.macro-f1", None, 20.0),
+        ("held.macro-f1 max", None, 30.0),
+        ("held.log-loss", None, None),
         ("rounds to held.accuracy 45", None, 2.0),
         ("rounds to held.accuracy 51", None, None),
         ("rounds to held.accuracy near 1", None, 2.0),
@@ -94,10 +102,16 @@ def test_measures(text: str, reference: float | None, expected: float | None) ->
 
 
 @pytest.mark.parametrize("text", ["", "held", "held.accurracy", "rounds to held.accuracy", "held.accuracy within steps",
-                                  "miles to held.accuracy 3", "held.accuracy of fedavg"])  # fmt: skip
+                                  "miles to held.accuracy 3", "held.accuracy of fedavg",
+                                  "held.log-loss max", "rounds to held.rmse 3"])  # fmt: skip
 def test_a_measure_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="measure"):
         parse(text)
+
+
+def test_the_direction_of_a_measure_is_its_own() -> None:
+    better = {name: parse(f"held.{name}").better for name in ("accuracy", "auroc", "r2", "rmse", "calibration-error")}
+    assert better == {"accuracy": 1, "auroc": 1, "r2": 1, "rmse": -1, "calibration-error": -1}
 
 
 def test_a_lead_is_over_the_best_other_row_seed_by_seed() -> None:

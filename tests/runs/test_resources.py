@@ -86,3 +86,32 @@ def test_a_file_that_comes_later_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot export client 1: the data in 'folder' are not those it began with"):
         fedtailor.export_client(tmp_path / "run", "lima", tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+def test_clients_that_are_dealt_anew_are_a_warning_of_the_run(tmp_path: Path) -> None:
+    place = hospitals(tmp_path / "tab", "cairo", "lima")
+    data = {"source": "folder", "folder": str(place), "partition": "iid", "clients": 3}
+    with fedtailor.run({**QUICK, "data": data}, folder=tmp_path / "run") as run:
+        assert any("tab comes divided among 2 clients (cairo, lima)" in sentence for sentence in run.warnings)
+    with fedtailor.run({**QUICK, "data": {**data, "partition": "given", "clients": 2}}, folder=tmp_path / "own") as run:
+        assert not any("comes divided" in sentence for sentence in run.warnings)
+
+
+def test_a_comparison_takes_a_federation_and_keeps_no_runs_on_other_data(tmp_path: Path) -> None:
+    settings = {**QUICK, "rounds": 1}
+    compared = fedtailor.compare(
+        settings, methods=["local", "fedavg"], seeds=[0], folder=tmp_path / "c", federation=in_python()
+    )
+    assert compared.experiment.data.source == "python"
+    other = build(DataSettings.model_validate({"clients": 3, "samples": 91}), 0)
+    with pytest.raises(UserError, match="cannot be kept: the data in 'python' are not those it began with"):
+        fedtailor.compare(settings, methods=["local"], seeds=[0], folder=tmp_path / "c", federation=other)
+
+
+def test_a_method_that_lacks_validation_samples_says_so(tmp_path: Path) -> None:
+    x, y = np.random.RandomState(0).random_sample((12, 3)), np.arange(12) % 2
+    for validation in (False, True):
+        federation = Federation.from_clients({"anna": (x, y), "bert": (x, y)}, validation=validation)
+        settings = {**QUICK, "method": {"name": "fedfomo"}}
+        with fedtailor.run(settings, folder=tmp_path / str(validation), federation=federation) as run:
+            assert any("needs validation samples" in sentence for sentence in run.warnings) is not validation

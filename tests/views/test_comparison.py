@@ -49,7 +49,7 @@ def test_a_narrow_terminal_shows_fewer_columns_and_no_broken_numbers() -> None:
         console.print(shown.rich())
         text = console.file.getvalue()  # type: ignore[attr-defined]
         assert all(cell in text for cells in shown.rows for cell in cells), text
-    assert grid.fitting(200) == grid
+    assert grid.fitting(300) == grid
     assert len(grid.fitting(60).header) < len(grid.header)
 
 
@@ -79,3 +79,22 @@ def test_a_note_is_marked_in_its_rows() -> None:
     grid = comparison_grid(replace(summary(row("a", 0.5), row("b", 0.5)), notes=notes))
     assert [cells[0] for cells in grid.rows] == ["a ²", "b ¹ ²"]
     assert grid.notes[:2] == ("¹ b: it only explores", "² a, b: they are equal")
+
+
+def test_no_number_is_cut_where_the_table_just_fits() -> None:
+    rows = []
+    for name in ("local", "fedavg", "fedavg-ft", "fedper"):
+        accuracy = {model: Spread(0.581, 0.08) for model in ("final", "held", "received", "global")}
+        spread = Spread(0.181, 0.134)
+        found = Difference((-2.3, -1.7, -2.1), "points")
+        rows.append(
+            replace(row(name, 0.5), headline=accuracy, worst_tenth=spread, difference=found, wins=Wins(1, 52, 7))
+        )
+    grid = comparison_grid(replace(summary(*rows), baseline="local"))
+    for width in range(60, 200, 3):
+        shown = grid.fitting(width)
+        console = Console(file=io.StringIO(), width=width, markup=False)
+        console.print(shown.rich())
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert all(cell in text for cells in shown.rows for cell in cells), (width, text)
+        assert all(word in text for name in shown.header for word in name.split()), (width, text)

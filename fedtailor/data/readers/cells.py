@@ -71,6 +71,8 @@ def typed(tables: Sequence[Cells], roles: Roles) -> list[Table]:
         column, read = _column(name, tables, roles)
         columns.append(column)
         values.append(read)
+    if not tables[0].headed and not any(column.categories for column in columns):
+        columns = []  # a table of numbers without names is an array
     targets, classes = _targets(label, tables, roles)
     return [
         checked(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedtailor.data.readers import Roles
 from fedtailor.errors import UserError
 from fedtailor.flower import programs
 from fedtailor.flower.folders import TemporaryFolder
@@ -26,6 +27,7 @@ def join(
     keys: Path | None = None,
     device: str = "cpu",
     allowed: tuple[str, ...] = (),
+    roles: Roles = Roles(),
     once: bool = False,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> None:
@@ -47,6 +49,8 @@ def join(
         The torch device to train on.
     allowed : tuple of str
         Methods and networks (``module:Class``) that the coordinator may have this node import.
+    roles : Roles
+        What the columns of a CSV file are for.
     once : bool
         Return when a run is finished, instead of waiting for the next.
     say : callable
@@ -65,7 +69,7 @@ def join(
     host, port = _parse_address(coordinator)
     node_keys = None if keys is None else NodeKeys(keys)
     name = name or (keys.resolve().name if keys else socket.gethostname())
-    node = Node(name, data, folder, device=device, allowed=allowed, say=say)
+    node = Node(name, data, folder, device=device, allowed=allowed, roles=roles, say=say)
     with _locked(folder), _stop_on_signals() as stop:
         say(f"{name}: {len(node.samples):,} samples, which stay here; states in {folder}")
         home = TemporaryFolder()

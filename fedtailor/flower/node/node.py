@@ -14,6 +14,7 @@ from fedtailor import imports
 from fedtailor.data import Column, DataSettings, Federation, Samples
 from fedtailor.data.federation import one_client
 from fedtailor.data.preprocessing import Preprocessing, with_own
+from fedtailor.data.readers import Roles
 from fedtailor.data.roster import Entry
 from fedtailor.engines import Job, Result, Task
 from fedtailor.engines.codec import job_from, result_message, tasks_from
@@ -44,6 +45,8 @@ class Node:
         The torch device to train on.
     allowed : tuple of str
         Methods and networks (``module:Class``) that the coordinator may have this node import.
+    roles : Roles
+        What the columns of a CSV file are for.
     say : callable
         Receives a sentence for each training and for the end of a run.
     """
@@ -56,10 +59,11 @@ class Node:
         *,
         device: str = "cpu",
         allowed: tuple[str, ...] = (),
+        roles: Roles = Roles(),
         say: Callable[[str], None] = lambda sentence: None,
     ):
         self.name, self.folder, self.device, self.allowed, self.say = name, folder, device, allowed, say
-        self.samples, self.rows = load_data(data)
+        self.samples, self.rows = load_data(data, roles)
         self.finished = False  # whether the coordinator has announced the end of the run
         self._federation: tuple[str, Federation, str] | None = None  # with the key of its split and its digest
         self._worker: tuple[str, Worker] | None = None  # with the key of its job

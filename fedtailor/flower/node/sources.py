@@ -10,12 +10,13 @@ import numpy as np
 
 from fedtailor.data import Samples
 from fedtailor.data.folder import client_of_arrays, one_client
+from fedtailor.data.readers import Roles
 from fedtailor.errors import UserError
 
 Rows = dict[str, np.ndarray]
 
 
-def load_data(data: str) -> tuple[Samples, Rows]:
+def load_data(data: str, roles: Roles = Roles()) -> tuple[Samples, Rows]:
     """Load the data of one client.
 
     Parameters
@@ -23,6 +24,8 @@ def load_data(data: str) -> tuple[Samples, Rows]:
     data : str
         A folder, a file, or ``module:function``. The function returns a mapping of arrays named as in a file, a pair
         (x, y), or a data set with a length whose items are such pairs.
+    roles : Roles
+        What the columns of a CSV file are for.
 
     Returns
     -------
@@ -31,7 +34,11 @@ def load_data(data: str) -> tuple[Samples, Rows]:
     """
     module, colon, function = data.partition(":")
     if not colon or Path(data).exists() or os.sep in module:
-        return one_client(Path(data))
+        return one_client(Path(data), roles)
+    if roles.named:
+        raise UserError(
+            f"data.{roles.named} is about the columns of CSV files, and --data {data} is none: leave it out"
+        )
     try:
         found = getattr(import_module(module), function)()
     except Exception as error:

@@ -24,6 +24,7 @@ from itertools import accumulate
 from statistics import fmean
 
 from fedtailor.errors import UserError
+from fedtailor.learning.measures import MEASURES
 from fedtailor.runs.reproduce.records import Record
 
 STATISTICS = {
@@ -31,6 +32,7 @@ STATISTICS = {
     "deviation": "%",
     "loss": "",
     "pooled_loss": "",
+    **{name: "%" if one.percent else "" for name, one in MEASURES.items() if name != "accuracy"},  # over clients
 }
 AXES = {"rounds": "", "steps": "", "seconds": "s", "clock": "s", "bytes": "MB", "work": "rounds of FedAvg"}
 TOTALS = {
@@ -77,6 +79,8 @@ class Measure:
         statistic = self.what.rpartition(".")[2]
         if statistic in ("loss", "pooled_loss", "deviation"):
             return -1
+        if statistic in MEASURES:
+            return 1 if MEASURES[statistic].better == "higher" else -1
         return 1 if self.unit == "%" and self.what != "clock.idle" else 0
 
     @property
@@ -110,6 +114,9 @@ def parse(text: str) -> Measure:
     if axis is not None and axis not in AXES:
         raise UserError(f"measure {text!r}: {axis} is none of {', '.join(AXES)}")
     _unit(what)
+    known = MEASURES.get(what.rpartition(".")[2])
+    if how in ("max", "to") and known is not None and known.better == "lower":
+        raise UserError(f"measure {text!r}: less is better of {known.name}, so only its last value can be used")
     numbers = {name: float(found[name]) if found[name] else None for name in ("near", "target")}
     return Measure(text, what, axis, how, of, **numbers)
 

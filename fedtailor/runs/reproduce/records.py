@@ -144,10 +144,13 @@ def _clock(run: Run) -> dict[str, list[float | None]]:
 def _metrics(run: Run) -> dict[str, dict[str, list[float | None]]]:
     rows = run.metrics()
     models = sorted({row["model"] for row in rows})
-    return {
+    found: dict[str, dict[str, list[float | None]]] = {
         model: {name: [row[name] for row in rows if row["model"] == model] for name in ("round", *MEASURES)}
         for model in models
     }
+    for row in run.measures():  # the further ones: means over clients, at the same rounds
+        found[row["model"]].setdefault(row["measure"], []).append(row["mean"])
+    return found
 
 
 def _scores(run: Run, model: str) -> dict[str, list[float]]:
