@@ -26,6 +26,10 @@ def reproduce(
     from_records: Annotated[
         bool, typer.Option("--from-records", help="Make the pages from the records alone; needs no data.")
     ] = False,
+    claims: Annotated[
+        bool,
+        typer.Option("--claims", help="RECIPE is the folder of all recipes: write the page of their main claims."),
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the pages.")] = Path("docs/results"),
     runs: Annotated[Path, typer.Option(help="Folder for the runs.")] = Path("runs"),
     data_dir: DataDir = None,
@@ -37,7 +41,14 @@ def reproduce(
     """Make the tables of a recipe: run what is missing, and write pages, CSV, LaTeX and pictures.
 
     A finished run leaves a record in RECIPE/records and is not run again. Ctrl-C is safe; the same command resumes.
+
+    `fedtailor reproduce recipes --claims` writes claims.md beside the folder of the pages, from the records alone.
     """
+    if claims:
+        if tables or dry_run or from_records or size != "laptop":
+            raise typer.BadParameter("--claims covers all tables and sizes: say nothing else.", param_hint="reproduce")
+        _write_claims(recipe, out, as_json)
+        return
     from fedtailor.runs import reproduce as house
     from fedtailor.views import console
     from fedtailor.views.files import writing
@@ -70,3 +81,18 @@ def reproduce(
     with writing(out):
         written = write_pages(plan, chosen, records, out)
     show_reproduction(plan, chosen, records, written, as_json)
+
+
+def _write_claims(recipes: Path, pages: Path, as_json: bool) -> None:
+    from fedtailor.runs.reproduce import read_claims
+    from fedtailor.views import console
+    from fedtailor.views.files import writing
+    from fedtailor.views.reproduction import write_whole
+    from fedtailor.views.reproduction_claims import FILE, claims_text
+
+    text = claims_text(read_claims(recipes), pages)
+    place = pages.parent / FILE
+    with writing(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(place, text)
+    console.show_json({"written": [str(place)]}) if as_json else console.show(f"page: {place}")

@@ -46,7 +46,7 @@ def write_pages(plan: Plan, chosen: Sequence[str], records: Mapping[str, Record]
         for name, table in tables.items():
             written += _write_table(table, beside / name)
         place = folder / f"{page}.md"
-        _write(place, page_text(plan, page, tables, records))
+        write_whole(place, page_text(plan, page, tables, records))
         written.insert(len(written) - sum(path.parent == beside for path in written), place)
     return written
 
@@ -261,15 +261,15 @@ def _write_table(table: Table, place: Path) -> list[Path]:
     if not any(cell.known for cells in table.rows.values() for cell in cells):
         return []
     written = [place.with_name(f"{place.name}.{ending}") for ending in ("csv", "tex")]
-    _write(written[0], table_csv(table))
-    _write(written[1], table_grid(table).latex())
+    write_whole(written[0], table_csv(table))
+    write_whole(written[1], table_grid(table).latex())
     if table.declared.picture != "none":
         written.append(draw_table(table, place.with_name(f"{place.name}.png")))
     return written
 
 
-def _write(place: Path, text: str) -> None:
-    """Complete or not at all."""
+def write_whole(place: Path, text: str) -> None:
+    """Write a text completely or not at all."""
     draft = place.with_name(f".{place.name}")
     draft.write_text(text, encoding="utf-8")
     draft.replace(place)

@@ -181,6 +181,25 @@ def test_the_size_of_the_paper_has_runs_and_a_page_of_its_own(copy: Path) -> Non
     assert len(read_records(copy / "tiny")) == 18
 
 
+def test_methods_may_have_seeds_of_their_own(copy: Path) -> None:
+    by_method = 'base = "tiny.toml"\npaper_seeds = { fedavg = [0, 1], others = [5] }'
+    (copy / "tiny" / "reproduce.toml").write_text(DECLARED.replace('base = "tiny.toml"', by_method))
+    assert missing(copy / "tiny", copy) == []  # the laptop's seeds stay
+    assert missing(copy / "tiny", copy, "paper") == ["fedavg-0", "fedavg-1", "local-5", "fedprox-5"]
+    everywhere = 'base = "tiny.toml"\nseeds = { fedavg = [0, 7] }'  # the others have those of the base file
+    (copy / "tiny" / "reproduce.toml").write_text(DECLARED.replace('base = "tiny.toml"', everywhere))
+    assert missing(copy / "tiny", copy) == ["fedavg-7"]
+
+
+def test_a_table_may_belong_to_one_size(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    declared = DECLARED.replace("[tables.cost]", '[tables.cost]\nsize = "paper"')
+    (copy / "tiny" / "reproduce.toml").write_text(declared)
+    assert list(make_plan(copy / "tiny").declaration.tables) == ["accuracy"]
+    assert list(make_plan(copy / "tiny", "paper").declaration.tables) == ["accuracy", "cost"]
+    assert reproduce(copy / "tiny", copy, "cost", "--dry-run") == 2
+    assert "unknown table 'cost'" in capsys.readouterr().err
+
+
 def test_a_dry_run_lists_and_estimates_and_writes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     next((copy / "tiny" / "records").glob("tiny-local-s1-*.json")).unlink()
     before = sorted(copy.rglob("*"))
@@ -312,6 +331,13 @@ columns = ["batch-4", "batch-64"]
         (DECLARED.replace("held.pooled of fedavg", "held.pooled"), [], "name the target"),
         (DECLARED.replace('"bytes",', '"bites",'), [], "measure 'bites' is not known"),
         (DECLARED.replace('row = "fedavg"', 'row = "fedvag"'), [], "'fedvag' is no row of accuracy"),
+        (DECLARED.replace('row = "fedavg"', ""), [], "claim 1: name the row of accuracy"),
+        (DECLARED.replace('table = "accuracy"', ""), [], "claim 1: name its table; only a headline may have none"),
+        (
+            DECLARED.replace('base = "tiny.toml"', 'base = "tiny.toml"\nseeds = { fedvag = [0] }'),
+            [],
+            "experiments.{base}, seeds: unknown method 'fedvag'",
+        ),
         (DECLARED.replace("[91.5, nan, 2]", "[91.5]"), [], "has 1 numbers: the table has 3 columns"),
         (DECLARED.replace('"tiny.toml"', '"tiny.toml"\nmethods = ["fedvag"]'), [], "did you mean 'fedavg'"),
         (DECLARED.replace('base = "tiny.toml"', 'base = "tiny.toml"\nset = { "training.lr" = -1 }'), [], "training.lr"),

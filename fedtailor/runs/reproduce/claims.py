@@ -15,15 +15,35 @@ Verdict = Literal["holds", "does not", "level", "not decidable at this size"]
 
 @dataclass(frozen=True)
 class Decision:
-    """The result of a claim in one column of its table."""
+    """The result of a claim in one column of its table.
+
+    Attributes
+    ----------
+    other : str
+        The row that it is compared with: the best of those that have runs.
+    differences : tuple of float
+        One for each seed that both rows have.
+    unit : str
+        ``points``, or ``%`` of the other row's value.
+    run : bool
+        Whether there are runs of the row and of one to compare it with.
+    known, rows : int
+        How many rows it could be compared with, and how many the claim names.
+    """
 
     claim: ClaimDeclaration
     column: str
-    other: str  # the row that it is compared with
-    seeds: int
+    other: str
+    differences: tuple[float, ...]
     unit: str
-    interval: Interval | None
     verdict: Verdict
+    run: bool
+    known: int
+    rows: int
+
+    @property
+    def interval(self) -> Interval | None:
+        return interval(self.differences)
 
 
 def verdict(differences: Sequence[float], limit: float = 0.0, sign: int = 1) -> Verdict:
@@ -36,7 +56,7 @@ def decide(plan: Plan, tables: Mapping[str, Table]) -> list[Decision]:
     """Test every claim whose table is present, column by column."""
     decisions: list[Decision] = []
     for number, claim in enumerate(plan.declaration.claims, 1):
-        if (table := tables.get(claim.table)) is not None:
+        if claim.table is not None and (table := tables.get(claim.table)) is not None:
             decisions += _decided(claim, table, f"{plan.folder / FILE}: claim {number}")
     return decisions
 
@@ -64,7 +84,15 @@ def _in_column(claim: ClaimDeclaration, column: str, row: Cell, others: Mapping[
     differences = paired(row.values, others[other].values, relative)
     sign = -1 if claim.at_most is not None else 1
     limit = claim.at_most if claim.at_most is not None else claim.at_least or 0.0
-    decided = verdict(differences, limit, sign)
+    known = sum(bool(cell.values) for cell in others.values())
     return Decision(
-        claim, column, other, len(differences), "%" if relative else "points", interval(differences), decided
+        claim,
+        column,
+        other,
+        tuple(differences),
+        "%" if relative else "points",
+        verdict(differences, limit, sign),
+        bool(row.values) and known > 0,
+        known,
+        len(others),
     )

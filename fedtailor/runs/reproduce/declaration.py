@@ -12,6 +12,9 @@ from fedtailor.errors import UserError, unknown
 FILE = "reproduce.toml"
 Show = Literal["value", "change", "value and change", "difference", "ratio"]
 Picture = Literal["bars", "lines", "curves", "none"]
+Size = Literal["laptop", "paper"]
+OTHERS = "others"  # in seeds by method: all methods that are not named
+Seeds = tuple[int, ...] | dict[str, tuple[int, ...]]  # for all methods, or by label
 
 
 class Declared(BaseModel):
@@ -28,7 +31,8 @@ class ExperimentDeclaration(Declared):
     methods: tuple[str | dict[str, Any], ...] | None = Field(
         None, description="labels of [methods], names, or tables with a label; default: the base file's compare.methods"
     )
-    seeds: tuple[int, ...] | None = Field(None, description="default: the base file's compare.seeds")
+    seeds: Seeds | None = Field(None, description="default: the base file's compare.seeds")
+    paper_seeds: Seeds | None = Field(None, description="seeds of size paper; default: `seeds`")
     set: dict[str, Any] = Field({}, description="settings that differ from the base file, by dotted name")
     vary: dict[str, tuple[Any, ...]] = Field({}, description="settings and their values: a grid")
     paper: dict[str, Any] = Field({}, description="settings of size paper, by dotted name")
@@ -68,6 +72,7 @@ class TableDeclaration(Declared):
     title: str
     about: str = ""
     page: str | None = Field(None, description="name of the page; default: that of the recipe")
+    size: Size | None = Field(None, description="the only size that has this table; default: both")
     experiment: str | None = None
     method: str | None = None
     measure: str | None = None
@@ -88,12 +93,14 @@ class TableDeclaration(Declared):
 
 
 class ClaimDeclaration(Declared):
-    """A claim of the paper that a table tests."""
+    """A claim of the paper, and the table that tests it."""
 
     says: str
     paper: str = Field("", description="the paper's number")
-    table: str
-    row: str
+    headline: bool = Field(False, description="a main claim of the paper: it has a line on the page of claims")
+    table: str | None = Field(None, description="only a headline may have none: no table tests it")
+    row: str = ""
+    page: str | None = Field(None, description="a page of docs/results that reports on a claim without a table")
     over: str | tuple[str, ...] | None = Field(
         None, description="rows to compare with; the best of several counts; default: all"
     )
@@ -169,8 +176,12 @@ def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 def _check(declaration: Declaration, file: Path) -> None:
     for number, claim in enumerate(declaration.claims, 1):
-        if claim.table not in declaration.tables:
+        if claim.table is None and not claim.headline:
+            raise UserError(f"{file}: claim {number}: name its table; only a headline may have none")
+        if claim.table is not None and claim.table not in declaration.tables:
             raise UserError(f"{file}: claim {number}: {unknown('table', claim.table, declaration.tables)}")
+        if claim.table is not None and not claim.row:
+            raise UserError(f"{file}: claim {number}: name the row of {claim.table} that it is about")
         if claim.at_least is not None and claim.at_most is not None:
             raise UserError(f"{file}: claim {number}: say at_least or at_most, not both")
     for name, table in declaration.tables.items():

@@ -4,11 +4,11 @@ import hashlib
 import importlib.util
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -16,8 +16,10 @@ from fedtailor.errors import UserError, unknown
 from fedtailor.methods import Decider, Method, catalogue, spec
 from fedtailor.runs.reproduce.declaration import (
     FILE,
+    OTHERS,
     Declaration,
     ExperimentDeclaration,
+    Size,
     merged,
     method_tables,
     read_declaration,
@@ -25,7 +27,6 @@ from fedtailor.runs.reproduce.declaration import (
 from fedtailor.runs.settings import Experiment, experiment, make_method, read_toml
 from fedtailor.version import RESULTS
 
-Size = Literal["laptop", "paper"]
 TYPICAL = 2_000  # number of samples if the settings do not give it; for estimates only
 REFERENCE = "@"  # policy = "@name": the policy of a pre-training of this plan
 
@@ -121,9 +122,16 @@ def make_plan(
     changes
         Settings by dotted name that change no result, such as the engine and the folder of the data.
     """
-    declaration = read_declaration(folder)
+    declaration = _of_size(read_declaration(folder), size)
     made = _Planner(folder, size, runs, declaration, changes or {}).steps()
     return Plan(folder, size, declaration, made)
+
+
+def _of_size(declaration: Declaration, size: Size) -> Declaration:
+    """The declaration without the tables of another size, and their claims."""
+    tables = {name: table for name, table in declaration.tables.items() if table.size in (None, size)}
+    claims = tuple(claim for claim in declaration.claims if claim.table is None or claim.table in tables)
+    return declaration.model_copy(update={"tables": tables, "claims": claims})
 
 
 def run_folder(runs: Path, recipe: Path, step: Step) -> Path:
@@ -199,11 +207,12 @@ class _Planner:
                 words = {"base": Path(base).stem, **{key: _as_text(value) for key, value in chosen.items()}}
                 settings = self._settings(template, declared, base, chosen)
                 methods = self._labelled(template, declared, settings)
+                seeds = self._seeds(template, declared, settings, methods)
                 alone = "{method}" in template
                 for labels in [[label] for label in methods] if alone else [list(methods)]:
                     name = _filled(template, {**words, **({"method": labels[0]} if alone else {})})
                     these = {label: methods[label] for label in labels}
-                    yield name, self._runs(name, declared, settings, these, words, chosen)
+                    yield name, self._runs(name, declared, settings, these, seeds, words, chosen)
 
     def _settings(
         self, template: str, declared: ExperimentDeclaration, base: str, chosen: Mapping[str, Any]
@@ -240,12 +249,28 @@ class _Planner:
             found[label] = dict(table)
         return found
 
+    def _seeds(
+        self, template: str, declared: ExperimentDeclaration, values: Mapping[str, Any], labels: Collection[str]
+    ) -> dict[str, Sequence[int]]:
+        """The seeds of every method."""
+        usual = [values.get("seed", 0)] if declared.pretrain else values.get("compare", {}).get("seeds", [0])
+        at_paper = self.size == "paper" and declared.paper_seeds is not None
+        chosen = declared.paper_seeds if at_paper else declared.seeds
+        if not isinstance(chosen, Mapping):
+            return dict.fromkeys(labels, chosen or usual)
+        for label in chosen:
+            if label not in (*labels, OTHERS):
+                place = f"{self._at(template)}, {'paper_seeds' if at_paper else 'seeds'}"
+                raise UserError(f"{place}: {unknown('method', label, [*labels, OTHERS])}")
+        return {label: chosen.get(label, chosen.get(OTHERS, usual)) for label in labels}
+
     def _runs(
         self,
         name: str,
         declared: ExperimentDeclaration,
         values: Mapping[str, Any],
         methods: Mapping[str, dict[str, Any]],
+        seeds: Mapping[str, Sequence[int]],
         words: Mapping[str, str],
         chosen: Mapping[str, Any],
     ) -> dict[str, tuple[Step, ...]]:
@@ -256,15 +281,12 @@ class _Planner:
             path = {} if policy is None else {"policy": str(run_folder(self.runs, self.folder, policy))}
             made[label] = make_method({**table, **path}, f"{self._at(name)}, method {label!r}")
         validation = bool(values.get("validation")) or any(method.needs_validation for method in made.values())
-        seeds = declared.seeds or values.get("compare", {}).get("seeds", [0])
-        if declared.pretrain and declared.seeds is None:
-            seeds = [values.get("seed", 0)]
         given = {**declared.given, **{k[6:]: v for k, v in chosen.items() if k.startswith("given.")}}
         code = None if declared.deciders is None else self._code(name, declared.deciders)
         steps: dict[str, tuple[Step, ...]] = {}
         for label, method in made.items():
             runs = []
-            for seed in seeds:
+            for seed in seeds[label]:
                 changes = {"seed": seed, "validation": validation, "method": method}
                 settings = self._experiment(name, {**values, **changes})
                 if settings.training.precision == "auto":
