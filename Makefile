@@ -3,11 +3,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo install test lint unit coverage test-slow test-federation benchmark mutants clean
+.PHONY: help demo install test lint unit browser coverage test-slow test-federation benchmark mutants clean
 
 help:
 	@echo "make demo       install and compare five methods on bundled data (about a minute)"
 	@echo "make test       install what tests need; lint, types, tests"
+	@echo "make browser    install Debian's chromium, for the tests of pages; without it they are skipped"
 	@echo "make coverage   the same tests, and which lines they leave out; fails below 90 %"
 	@echo "make test-slow  the proofs that take minutes"
 	@echo "make test-federation  a real federation on this machine, and everything that can go wrong in it"
@@ -33,6 +34,10 @@ UNIT := $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
 
 unit: .venv/tested
 	$(UNIT)
+
+# for the tests of pages, which are skipped without it and fail without it in continuous integration
+browser:
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
 
 # measuring takes 1.6 times as long; the bound is in pyproject.toml
 coverage: .venv/tested

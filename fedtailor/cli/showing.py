@@ -1,4 +1,4 @@
-"""Commands that read and print: list, show, draw, methods, models, version."""
+"""Commands that read and print: list, show, report, draw, methods, models, version."""
 
 import sys
 from pathlib import Path
@@ -50,13 +50,36 @@ def show(
         if as_json:
             console.show_json(summary.as_dict())
         else:
-            console.show(pages.comparison_page(summary, console.results().width))
+            console.show(pages.comparison_page(summary, console.results().width), pages.look(run))
         return
     with Run(run) as found:
         if as_json:
             console.show_json(pages.run_document(found, clients))
         else:
-            console.show(pages.run_page(found, clients))
+            console.show(pages.run_page(found, clients), pages.look(run))
+
+
+@commands.command(epilog="Example: fedtailor report runs/experiment --out experiment.html")
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or of a comparison.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; default: report.html in the run's folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a page with curves, tables, clients, settings and versions: one HTML file that opens offline."""
+    from fedtailor.runs import Comparison, Run
+    from fedtailor.views import console
+    from fedtailor.views.files import writing
+    from fedtailor.views.html.report import write_page
+
+    with writing(out or run):
+        if is_comparison(run):
+            written = write_page(Comparison(run), out)
+        else:
+            with Run(run) as found:
+                written = write_page(found, out)
+    console.show_json({"written": str(written)}) if as_json else console.show(str(written))
 
 
 @commands.command(epilog="Example: fedtailor draw runs/experiment --out pictures")

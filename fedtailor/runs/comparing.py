@@ -19,6 +19,7 @@ from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.reading import MODELS, Run, value_of
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.results import (
+    ClientTable,
     ComparisonRow,
     ComparisonSummary,
     MeanClock,
@@ -46,6 +47,7 @@ class _Finished:
     summary: RunSummary
     scores: tuple[tuple[Any, ...], ...]
     values: Mapping[int, float]  # by client for which it is defined
+    names: tuple[str, ...] = ()  # of the clients, if they have names of their own
 
     @classmethod
     def read(cls, folder: Path, model: str) -> "list[_Finished]":
@@ -57,7 +59,7 @@ class _Finished:
                 rows, summary = run.scores(model), run.summary()
                 scores = [(row["client"], row["correct"], row["loss"], row["samples"]) for row in rows]
                 values = {row["client"]: value for row in rows if (value := value_of(row, run.headline)) is not None}
-                return [cls(summary.seed, summary, tuple(scores), values)]
+                return [cls(summary.seed, summary, tuple(scores), values, run.names)]
         except UserError:
             return []
 
@@ -135,6 +137,15 @@ class Comparison:
             table=tuple(self._rows(finished)),
             baseline=self._baseline,
             notes=(*self._warnings(finished), *self._equal_rows(finished)),
+        )
+
+    def clients(self) -> ClientTable:
+        """The headline measure of the headline model for every client; finished runs only."""
+        finished = self._finished_runs()
+        return ClientTable(
+            values={label: {one.seed: one.values for one in runs} for label, runs in finished.items()},
+            names={one.seed: one.names for runs in finished.values() for one in runs if one.names},
+            less_is_better=_direction(_measured(finished)) < 0,
         )
 
     @property

@@ -20,6 +20,7 @@ OURS = {
         "environment.json",
         "preprocessing.json",
         "report.md",
+        "report.html",
         "curves.png",
         "rewards.png",
     ),

@@ -78,6 +78,11 @@ class Run:
         return self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]  # type: ignore[no-any-return]
 
     @property
+    def client_count(self) -> int:
+        """The number of clients of the federation."""
+        return int(self._store.meta("clients"))
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The clients' own names by id; empty if they have none."""
         return tuple(row["name"] for row in self.clients())
@@ -292,7 +297,7 @@ class Run:
             status=self.status,
             rounds=self.settings["rounds"] * (self._store.meta("episodes") or 1),
             rounds_done=self.rounds_done,
-            clients=self._store.meta("clients"),
+            clients=self.client_count,
             metrics=self.last(),
             bytes_down=sum(row["bytes_down"] for row in rounds),
             bytes_up=sum(row["bytes_up"] for row in rounds),

@@ -177,6 +177,15 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True)
+class ClientTable:
+    """The headline of every client in a comparison."""
+
+    values: Mapping[str, Mapping[int, Mapping[int, float]]]  # by method, seed and client for which it is defined
+    names: Mapping[int, tuple[str, ...]]  # by seed, if the clients have names of their own
+    less_is_better: bool
+
+
+@dataclass(frozen=True)
 class Note:
     """A footnote of a table: a sentence about some of its rows."""
 

@@ -191,8 +191,9 @@ class Store:
 
     def latest_scores(self, model: str, episode: int) -> dict[int, Score]:
         """Every client's last score of a model."""
-        rows = self.read("scores", "WHERE episode = ? AND model = ? ORDER BY round", [episode, model])
-        return {client: _score(row) for client, row in {row["client"]: row for row in rows}.items()}
+        # SQLite takes the other columns from the row that has the maximum.
+        which = "WHERE episode = ? AND model = ? GROUP BY client HAVING MAX(round) >= 0"
+        return {row["client"]: _score(row) for row in self.read("scores", which, [episode, model])}
 
     def set_scores(self, place: dict[str, Any], scores: Iterable[tuple[int, Score]]) -> None:
         """Store the scores of clients; ``place`` has episode, round and model."""

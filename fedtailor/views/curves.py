@@ -3,7 +3,8 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, stdev
 from textwrap import fill
@@ -35,6 +36,7 @@ class Curve:
     means: list[float]
     spreads: list[float]
     final: list[float]
+    costs: Mapping[str, list[float]] = field(default_factory=dict)  # after each round: megabytes, seconds, ...
 
 
 def draw_run(run: Run, path: Path) -> Path:
@@ -101,6 +103,7 @@ def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curv
     for label, folders in comparison.runs().items():
         points: dict[int, list[float]] = defaultdict(list)
         ends: dict[int, list[float]] = defaultdict(list)
+        costs: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         final: list[float] = []
         for folder in folders:
             with Run(folder) as run:
@@ -110,13 +113,26 @@ def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curv
                 final += _values(rows, ("final",), statistic, scale).values()
                 for row in run.clock():
                     ends[row["round"]].append(row["begin"] + row["seconds"])
+                _add_costs(costs, run.rounds())
             for round, value in found.items():
                 points[round].append(value)
         rounds = sorted(points)
         spreads = [stdev(points[r]) if len(points[r]) > 1 else 0.0 for r in rounds]
         places = rounds if over == "round" else [fmean(ends[r]) for r in rounds]
-        curves.append(Curve(label, places, [fmean(points[r]) for r in rounds], spreads, final))
+        spent = {name: [fmean(by_round[r]) for r in rounds] for name, by_round in costs.items()}
+        if ends:
+            spent["device_seconds"] = [fmean(ends[r]) for r in rounds]
+        curves.append(Curve(label, places, [fmean(points[r]) for r in rounds], spreads, final, spent))
     return sorted(curves, key=lambda curve: -better * _end(curve, settings.model, better))
+
+
+def _add_costs(costs: dict[str, dict[int, list[float]]], rounds: Sequence[Mapping[str, Any]]) -> None:
+    """Add what one run had cost after every round."""
+    sent = accumulate((row["bytes_down"] + row["bytes_up"]) / 1e6 for row in rounds)
+    spent = accumulate(row["seconds"] for row in rounds)
+    for row, megabytes, seconds in zip(rounds, sent, spent, strict=True):
+        costs["megabytes"][row["round"]].append(megabytes)
+        costs["seconds"][row["round"]].append(seconds)
 
 
 def _values(rows: Sequence[Mapping[str, Any]], models: Sequence[str], statistic: str, scale: float) -> dict[int, float]:

@@ -38,6 +38,12 @@ def run_page(run: "Run", clients: bool = False) -> RenderableType:
     return Group(*parts)
 
 
+def look(folder: Path) -> str:
+    """Where the page of a run or comparison is, or the command that writes it."""
+    page = folder / "report.html"
+    return f"look: {page} (open it in a browser)" if page.is_file() else f"look: fedtailor report {folder}"
+
+
 def run_document(run: "Run", clients: bool = False) -> dict[str, Any]:
     """A run as one JSON document."""
     document = {**run.summary().as_dict(), "events": run.events()}

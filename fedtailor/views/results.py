@@ -8,6 +8,7 @@ from fedtailor.views import console, pages
 from fedtailor.views.comparison import write_comparison
 from fedtailor.views.curves import draw_comparison
 from fedtailor.views.files import writing
+from fedtailor.views.html.report import write_page
 from fedtailor.views.report import write_report
 from fedtailor.views.rewards import rewards_figure
 
@@ -17,12 +18,14 @@ def show_run(run: Run, as_json: bool) -> None:
     with run:
         with writing(run.folder):
             written = write_report(run)
+            page = write_page(run)
         if as_json:
             console.show_json(pages.run_document(run))
             return
         console.show(pages.run_page(run), f"curves and report: {', '.join(map(str, written))}")
         export = "--global" if run.nodes else "--client 0"
         console.show(f"next: fedtailor show {run.folder} --clients", f"      fedtailor export {run.folder} {export}")
+        console.show(f"look:  {page} (open it in a browser)")
 
 
 def show_policy(run: Run, as_json: bool, scenario: Path | None = None) -> None:
@@ -31,6 +34,7 @@ def show_policy(run: Run, as_json: bool, scenario: Path | None = None) -> None:
     with run:
         with writing(run.folder):
             rewards_figure(run).savefig(picture)
+            page = write_page(run)
         if as_json:
             console.show_json({**pages.run_document(run), "policy": str(run.folder), "picture": str(picture)})
             return
@@ -38,6 +42,7 @@ def show_policy(run: Run, as_json: bool, scenario: Path | None = None) -> None:
         name = read_policy(run.folder).method  # a rehearsal has a name of its own
         words = ["fedtailor run", *([str(scenario)] if scenario else []), f"--method {name}"]
         console.show(f"next: {' '.join(words)} --set method.policy={run.folder}")
+        console.show(f"look:  {page} (open it in a browser)")
 
 
 def show_comparison(comparison: Comparison, as_json: bool) -> None:
@@ -47,13 +52,14 @@ def show_comparison(comparison: Comparison, as_json: bool) -> None:
         curves = [draw_comparison(comparison, comparison.folder / "curves.png")]
         if comparison.experiment.devices is not None:
             curves.append(draw_comparison(comparison, comparison.folder / "curves-time.png", over="time"))
+        page = write_page(comparison)
     summary = comparison.summary()
     if as_json:
-        console.show_json({**summary.as_dict(), "written": [str(path) for path in (*tables, *curves)]})
+        console.show_json({**summary.as_dict(), "written": [str(path) for path in (*tables, *curves, page)]})
         return
     console.show(
         pages.comparison_page(summary, console.results().width),
         f"tables: {', '.join(map(str, tables))}",
         f"plot:   {', '.join(map(str, curves))}",
     )
-    console.show(f"next:   fedtailor list {comparison.folder}")
+    console.show(f"next:   fedtailor list {comparison.folder}", f"look:   {page} (open it in a browser)")

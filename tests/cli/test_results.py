@@ -81,6 +81,7 @@ def test_the_report_holds_the_table_the_picture_and_the_settings(finished: Path)
         ["export", "FINISHED", "--client", "1"],
         ["export", "FINISHED", "--global"],
         ["draw", "FINISHED"],
+        ["report", "FINISHED"],
     ],
     ids=" ".join,
 )
@@ -95,6 +96,20 @@ def test_json_is_one_document_on_stdout(call, finished: Path, tmp_path: Path, sm
     assert document
     assert done.out[end:].strip() == ""
     json.loads(done.out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_the_page_is_written_by_itself_and_by_command(call, finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "done"
+    shutil.copytree(finished, copy)
+    assert "look: done/report.html" in call("show", "done").out
+    (copy / "report.html").unlink()
+    assert "look: fedtailor report done" in call("show", "done").out
+    done = call("report", "done", "--out", "mine.html")
+    assert (done.code, done.out) == (0, "mine.html\n")
+    assert (tmp_path / "mine.html").read_text().startswith("<!doctype html>")
+    refused = call("report", "done", "--out", "nowhere/mine.html")
+    assert refused.code == 2
+    assert "nowhere" in refused.err
 
 
 def test_a_method_of_the_file_is_chosen_by_its_label(call, tmp_path: Path, small: list[str]) -> None:

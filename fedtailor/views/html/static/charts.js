@@ -1,0 +1,356 @@
+"use strict";
+/* Charts of FedTailor's pages: curves, a map of clients, a scatter, a heat map; sortable tables.
+   Every text enters the page as text, never as markup. */
+const FT = (() => {
+  const NS = "http://www.w3.org/2000/svg";
+
+  function el(name, attributes, ...children) {
+    return fill(document.createElement(name), attributes, children);
+  }
+
+  function svg(name, attributes, ...children) {
+    return fill(document.createElementNS(NS, name), attributes, children);
+  }
+
+  function fill(node, attributes, children) {
+    for (const [key, value] of Object.entries(attributes || {})) {
+      if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+      else if (value !== null && value !== undefined) node.setAttribute(key, value);
+    }
+    for (const child of children.flat()) if (child !== null && child !== undefined) node.append(child);
+    return node;
+  }
+
+  const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
+  const colour = (index) => `var(--c${index % 8})`;
+  const dash = (index) => ["", "7 4", "2 3", "9 3 2 3"][Math.floor(index / 8) % 4];
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  /* A number with three figures; shares of one in percent. */
+  function number(value, percent) {
+    if (!known(value)) return "–";
+    if (percent) return (100 * value).toFixed(1) + " %";
+    if (value === 0) return "0";
+    const size = Math.abs(value);
+    if (size >= 1000) return Math.round(value).toLocaleString("en");
+    return String(Number(value.toPrecision(3)));
+  }
+
+  function ticks(low, high, most) {
+    const span = high - low || Math.abs(high) || 1;
+    const rough = span / Math.max(1, most);
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * [1, 2, 5, 10].find((k) => k * power >= rough * 0.999);
+    const found = [];
+    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-6; k++) found.push(k * step);
+    return found;
+  }
+
+  function range(values, room) {
+    let low = Infinity, high = -Infinity;
+    for (const value of values) if (known(value)) { low = Math.min(low, value); high = Math.max(high, value); }
+    if (low > high) return [0, 1];
+    const extra = (high - low || Math.abs(high) * 0.1 || 1) * room;
+    return [low - extra, high + extra];
+  }
+
+  /* A label that follows the pointer inside a chart. */
+  function tip(box) {
+    const node = el("div", { class: "tip", hidden: "" });
+    box.append(node);
+    return {
+      show(x, y, title, lines) {
+        node.replaceChildren(el("b", {}, title), ...lines.map((line) => el("div", {}, line)));
+        node.hidden = false;
+        const left = x + 14 + node.offsetWidth > box.clientWidth ? x - 14 - node.offsetWidth : x + 14;
+        node.style.left = Math.max(0, left) + "px";
+        node.style.top = Math.max(0, y - node.offsetHeight / 2) + "px";
+      },
+      hide() { node.hidden = true; },
+    };
+  }
+
+  /* Draw again when the box changes its width or the colours change. */
+  function keepDrawn(box, draw) {
+    box.ftDraw = draw;
+    draw();
+    if (box.ftWatched) return;
+    box.ftWatched = true;
+    let width = box.clientWidth;
+    new ResizeObserver(() => {
+      if (Math.abs(box.clientWidth - width) > 2) { width = box.clientWidth; box.ftDraw(); }
+    }).observe(box);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => box.ftDraw());
+  }
+
+  /* Lines with bands. series: [{label, x, y, low, high, faint}]; marks: [{x, y, label, index}] */
+  function curves(box, { series, marks = [], xLabel = "round", yLabel = "", percent = false, xPercent = false, title = "", height = 320, ends = true }) {
+    box.classList.add("chart");
+    keepDrawn(box, () => {
+      const width = Math.max(280, box.clientWidth || 700);
+      const [left, right, top, bottom] = [58, 14, 10, 40];
+      const shown = series.map((one, index) => ({ ...one, index: one.index ?? index }));
+      const xs = shown.flatMap((one) => one.x).concat(marks.map((mark) => mark.x));
+      const ys = shown.flatMap((one) => [...one.y, ...(one.low || []), ...(one.high || [])]).concat(marks.map((mark) => mark.y));
+      const [x0, x1] = range(xs, xs.length > 1 ? 0 : 0.5), [y0, y1] = range(ys, 0.06);
+      const px = (x) => left + (x - x0) / (x1 - x0 || 1) * (width - left - right);
+      const py = (y) => height - bottom - (y - y0) / (y1 - y0 || 1) * (height - top - bottom);
+      const said = `${title || yLabel} over ${xLabel}: ` + shown.map((one) => `${one.label} ends at ${number(last(one.y), percent)}`).join("; ");
+      const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0", "aria-label": said.slice(0, 900) });
+      const axis = svg("g", { class: "axis" });
+      for (const y of ticks(y0, y1, 5)) {
+        axis.append(svg("line", { x1: left, x2: width - right, y1: py(y), y2: py(y) }),
+          svg("text", { x: left - 7, y: py(y) + 4, "text-anchor": "end" }, percent ? String(Number((100 * y).toFixed(1))) : number(y)));
+      }
+      for (const x of ticks(x0, x1, Math.max(3, width / 90))) {
+        axis.append(svg("text", { x: px(x), y: height - bottom + 17, "text-anchor": "middle" }, xPercent ? String(Number((100 * x).toFixed(1))) : number(x)));
+      }
+      axis.append(svg("text", { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, xLabel + (xPercent ? " in %" : "")),
+        svg("text", { x: 13, y: (top + height - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 13 ${(top + height - bottom) / 2})` }, yLabel + (percent ? " in %" : "")));
+      root.append(axis);
+      for (const one of shown) if (one.low) {
+        const edge = one.x.map((x, i) => [x, one.low[i], one.high[i]]).filter(([, a, b]) => known(a) && known(b));
+        const path = [...edge.map(([x, , b]) => [x, b]), ...edge.reverse().map(([x, a]) => [x, a])];
+        if (path.length) root.append(svg("path", { d: line(path, px, py) + "Z", fill: colour(one.index), opacity: "0.13" }));
+      }
+      for (const one of shown) {
+        const points = one.x.map((x, i) => [x, one.y[i]]).filter(([, y]) => known(y));
+        const stroke = one.faint ? "var(--soft)" : colour(one.index);
+        root.append(svg("path", { d: line(points, px, py), fill: "none", stroke, "stroke-width": one.faint ? 0.8 : 2.2, "stroke-dasharray": dash(one.index), "stroke-linejoin": "round" }));
+        if (points.length < 3) for (const [x, y] of points) root.append(svg("circle", { cx: px(x), cy: py(y), r: 4, fill: stroke }));
+      }
+      for (const mark of marks) if (known(mark.y)) {
+        root.append(svg("path", { d: star(px(mark.x), py(mark.y), 8), fill: mark.index === undefined ? "var(--ink)" : colour(mark.index) }, svg("title", {}, `${mark.label} ${number(mark.y, percent)}`)));
+      }
+      const cross = svg("line", { class: "cross", y1: top, y2: height - bottom, visibility: "hidden" });
+      root.append(cross);
+      const legend = el("ul", { class: "legend" }, shown.filter((one) => !one.faint).map((one) => el("li", {},
+        svg("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, svg("path", { d: "M1 5H25", stroke: colour(one.index), "stroke-width": 3, "stroke-dasharray": dash(one.index) })),
+        ends ? `${one.label} ${number(last(one.y), percent)}` : one.label)),
+        marks.map((mark) => el("li", {}, `★ ${mark.label} ${number(mark.y, percent)}`)));
+      box.replaceChildren(root, legend);
+      const label = tip(box);
+      const places = [...new Set(xs)].filter(known).sort((a, b) => a - b);
+      let at = places.length - 1;
+      const show = () => {
+        const x = places[at];
+        if (x === undefined) return;
+        cross.setAttribute("x1", px(x)); cross.setAttribute("x2", px(x)); cross.setAttribute("visibility", "visible");
+        const lines = shown.filter((one) => !one.faint).map((one) => [one, one.x.findLastIndex((at) => known(at) && at <= x)]).filter(([one, i]) => i >= 0 && known(one.y[i]))
+          .map(([one, i]) => `${one.label}: ${number(one.y[i], percent)}` + (one.low && known(one.low[i]) ? ` (${number(one.low[i], percent)} to ${number(one.high[i], percent)})` : ""));
+        const scale = root.clientWidth / width;
+        label.show(px(x) * scale, height * scale / 2, `${xLabel} ${number(x, xPercent)}`, lines);
+      };
+      const hide = () => { label.hide(); cross.setAttribute("visibility", "hidden"); };
+      root.addEventListener("pointermove", (event) => {
+        const x = x0 + ((event.offsetX / root.clientWidth * width) - left) / (width - left - right) * (x1 - x0);
+        at = places.reduce((best, place, i) => Math.abs(place - x) < Math.abs(places[best] - x) ? i : best, 0);
+        show();
+      });
+      root.addEventListener("pointerleave", hide);
+      root.addEventListener("blur", hide);
+      root.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        at = Math.min(places.length - 1, Math.max(0, at + step));
+        show();
+      });
+    });
+  }
+
+  const last = (values) => values.filter(known).at(-1);
+  const line = (points, px, py) => points.map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`).join("");
+  function star(x, y, size) {
+    const points = [...Array(10).keys()].map((k) => {
+      const r = k % 2 ? size * 0.42 : size, a = Math.PI * (k / 5 - 0.5);
+      return `${(x + r * Math.cos(a)).toFixed(1)} ${(y + r * Math.sin(a)).toFixed(1)}`;
+    });
+    return "M" + points.join("L") + "Z";
+  }
+
+  /* Colours from dark blue to yellow, which everybody can tell apart. */
+  const RAMP = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+  function shade(share) {
+    const at = Math.min(1, Math.max(0, share)) * (RAMP.length - 1), k = Math.min(RAMP.length - 2, Math.floor(at));
+    return `rgb(${RAMP[k].map((from, i) => Math.round(from + (RAMP[k + 1][i] - from) * (at - k))).join(",")})`;
+  }
+
+  function canvas(box, width, height, attributes) {
+    const node = el("canvas", { ...attributes, width: Math.round(width * devicePixelRatio), height: Math.round(height * devicePixelRatio) });
+    node.style.width = width + "px"; node.style.height = height + "px";
+    const pen = node.getContext("2d");
+    pen.scale(devicePixelRatio, devicePixelRatio);
+    return [node, pen];
+  }
+
+  /* One cell per client. cells: [{client, label, value, marked, note}] */
+  function map(box, { cells, percent = false, less = false, order = "number", pick = null, name = "client" }) {
+    box.classList.add("chart");
+    const shown = [...cells];
+    const sign = less ? -1 : 1, rank = (cell) => known(cell.value) ? sign * cell.value : -Infinity;
+    if (order === "value") shown.sort((a, b) => rank(a) - rank(b));
+    const values = cells.map((cell) => cell.value).filter(known);
+    const [low, high] = range(values, 0);
+    let at = -1;
+    keepDrawn(box, () => {
+      const width = Math.max(260, box.clientWidth || 600), count = Math.max(1, shown.length);
+      const side = Math.max(3, Math.min(34, Math.floor(Math.sqrt(width * Math.min(420, width) / count))));
+      const columns = Math.max(1, Math.floor(width / side)), rows = Math.ceil(count / columns);
+      const said = `${count} clients, from ${number(low, percent)} to ${number(high, percent)}`;
+      const [node, pen] = canvas(box, columns * side, rows * side, { role: "img", tabindex: "0", "aria-label": said });
+      const gap = side > 7 ? 2 : side > 4 ? 1 : 0;
+      const place = (index) => [index % columns * side, Math.floor(index / columns) * side];
+      const paint = () => {
+        pen.clearRect(0, 0, columns * side, rows * side);
+        const empty = style("--plain-back"), ink = style("--bad");
+        shown.forEach((cell, index) => {
+          const [x, y] = place(index);
+          const share = high > low ? (cell.value - low) / (high - low) : 1;
+          pen.fillStyle = known(cell.value) ? shade(less ? 1 - share : share) : empty;
+          pen.fillRect(x, y, side - gap, side - gap);
+          if (cell.marked) { pen.strokeStyle = ink; pen.lineWidth = gap ? 2 : 1; pen.strokeRect(x + 1, y + 1, side - gap - 2, side - gap - 2); }
+        });
+        if (at >= 0) {
+          const [x, y] = place(at);
+          pen.strokeStyle = style("--ink"); pen.lineWidth = 2; pen.strokeRect(x + 1, y + 1, Math.max(2, side - gap - 2), Math.max(2, side - gap - 2));
+        }
+      };
+      paint();
+      const ramp = el("div", { class: "ramp" }, number(less ? high : low, percent), el("i", { "aria-hidden": "true" }), number(less ? low : high, percent));
+      box.replaceChildren(node, ramp);
+      const label = tip(box);
+      const show = () => {
+        const cell = shown[at];
+        if (!cell) return;
+        paint();
+        const [x, y] = place(at);
+        label.show(x + side, y + side / 2, `${name} ${cell.label}`, [number(cell.value, percent), ...(cell.note ? [cell.note] : [])]);
+      };
+      node.addEventListener("pointermove", (event) => {
+        const index = Math.floor(event.offsetY / side) * columns + Math.floor(event.offsetX / side);
+        if (index !== at && index < shown.length) { at = index; show(); }
+      });
+      const leave = () => { label.hide(); at = -1; paint(); };
+      node.addEventListener("pointerleave", leave);
+      node.addEventListener("blur", leave);
+      if (pick) { node.style.cursor = "pointer"; node.addEventListener("click", () => shown[at] && pick(shown[at])); }
+      node.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
+        if (event.key === "Enter" && pick && shown[at]) pick(shown[at]);
+        if (!step) return;
+        event.preventDefault();
+        at = Math.min(shown.length - 1, Math.max(0, at + step));
+        show();
+      });
+    });
+  }
+
+  /* One point per client: two values against each other, with the diagonal. points: [{x, y, label}] */
+  function scatter(box, { points, xLabel, yLabel, percent = false, less = false }) {
+    box.classList.add("chart");
+    keepDrawn(box, () => {
+      const width = Math.min(520, Math.max(260, box.clientWidth || 480)), height = width;
+      const [left, right, top, bottom] = [52, 12, 10, 42];
+      const [low, high] = range(points.flatMap((point) => [point.x, point.y]), 0.05);
+      const px = (x) => left + (x - low) / (high - low) * (width - left - right);
+      const py = (y) => height - bottom - (y - low) / (high - low) * (height - top - bottom);
+      const sign = less ? -1 : 1;
+      const better = points.filter((p) => sign * (p.y - p.x) > 0).length, worse = points.filter((p) => sign * (p.y - p.x) < 0).length;
+      const said = `${yLabel} is better for ${better} clients, equal for ${points.length - better - worse}, worse for ${worse} than ${xLabel}.`;
+      const [node, pen] = canvas(box, width, height, { role: "img", "aria-label": said });
+      pen.font = "12px system-ui, sans-serif"; pen.fillStyle = style("--soft"); pen.strokeStyle = style("--line");
+      for (const value of ticks(low, high, 5)) {
+        pen.beginPath(); pen.moveTo(left, py(value)); pen.lineTo(width - right, py(value)); pen.moveTo(px(value), top); pen.lineTo(px(value), height - bottom); pen.stroke();
+        const text = percent ? String(Number((100 * value).toFixed(1))) : number(value);
+        pen.textAlign = "right"; pen.fillText(text, left - 6, py(value) + 4);
+        pen.textAlign = "center"; pen.fillText(text, px(value), height - bottom + 16);
+      }
+      pen.fillText(short(xLabel), (left + width - right) / 2, height - 6);
+      pen.save(); pen.translate(12, (top + height - bottom) / 2); pen.rotate(-Math.PI / 2); pen.fillText(short(yLabel), 0, 0); pen.restore();
+      pen.strokeStyle = style("--soft"); pen.setLineDash([4, 4]); pen.beginPath(); pen.moveTo(px(low), py(low)); pen.lineTo(px(high), py(high)); pen.stroke(); pen.setLineDash([]);
+      const size = points.length > 2000 ? 1.5 : points.length > 300 ? 2.5 : 4;
+      pen.globalAlpha = points.length > 300 ? 0.45 : 0.75;
+      for (const point of points) {
+        pen.fillStyle = style(sign * (point.y - point.x) > 0 ? "--c0" : point.y === point.x ? "--soft" : "--c1");
+        pen.beginPath(); pen.arc(px(point.x), py(point.y), size, 0, 7); pen.fill();
+      }
+      box.replaceChildren(node, el("p", { class: "note" }, said));
+      const label = tip(box);
+      node.addEventListener("pointermove", (event) => {
+        let best = null, distance = 200;
+        for (const point of points) {
+          const d = (px(point.x) - event.offsetX) ** 2 + (py(point.y) - event.offsetY) ** 2;
+          if (d < distance) { distance = d; best = point; }
+        }
+        if (!best) return label.hide();
+        label.show(px(best.x), py(best.y), best.label, [`${xLabel}: ${number(best.x, percent)}`, `${yLabel}: ${number(best.y, percent)}`]);
+      });
+      node.addEventListener("pointerleave", label.hide);
+    });
+  }
+
+  const short = (text) => text.length > 44 ? text.slice(0, 42) + "…" : text;
+
+  /* A matrix of numbers as colours. */
+  function heat(box, { rows, rowLabels, columnLabels, xLabel = "", yLabel = "", unit = "" }) {
+    box.classList.add("chart");
+    keepDrawn(box, () => {
+      const columns = Math.max(1, ...rows.map((row) => row.length));
+      const width = Math.max(260, box.clientWidth || 600), side = Math.max(3, Math.min(26, Math.floor(width / columns)));
+      const tall = Math.max(2, Math.min(22, Math.floor(420 / Math.max(1, rows.length))));
+      const [low, high] = range(rows.flat(), 0);
+      const [node, pen] = canvas(box, columns * side, rows.length * tall, { role: "img", "aria-label": `${yLabel} against ${xLabel}: ${rows.length} by ${columns} values from ${number(low)} to ${number(high)}` });
+      rows.forEach((row, y) => row.forEach((value, x) => {
+        pen.fillStyle = known(value) && value !== 0 ? shade((value - low) / (high - low || 1)) : style("--plain-back");
+        pen.fillRect(x * side, y * tall, side - (side > 6 ? 1 : 0), tall - (tall > 6 ? 1 : 0));
+      }));
+      box.replaceChildren(node, el("div", { class: "ramp" }, number(low), el("i", { "aria-hidden": "true" }), `${number(high)} ${unit}`));
+      const label = tip(box);
+      node.addEventListener("pointermove", (event) => {
+        const x = Math.floor(event.offsetX / side), y = Math.floor(event.offsetY / tall);
+        if (!rows[y] || rows[y][x] === undefined) return label.hide();
+        label.show(event.offsetX, event.offsetY, `${yLabel} ${rowLabels ? rowLabels[y] : y}`, [`${xLabel} ${columnLabels ? columnLabels[x] : x}: ${number(rows[y][x])} ${unit}`]);
+      });
+      node.addEventListener("pointerleave", label.hide);
+    });
+  }
+
+  /* A click on a header sorts a table by that column. */
+  function sortable(root) {
+    for (const table of root.querySelectorAll("table.sortable:not([data-ready])")) {
+      table.dataset.ready = "yes";
+      [...table.tHead.rows[0].cells].forEach((cell, column) => {
+        const button = el("button", { type: "button", onclick: () => sort(table, cell, column) }, cell.textContent);
+        cell.replaceChildren(button);
+      });
+    }
+  }
+
+  function sort(table, header, column) {
+    const down = header.getAttribute("aria-sort") === "ascending";
+    for (const cell of table.tHead.rows[0].cells) cell.removeAttribute("aria-sort");
+    header.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const value = (row) => {
+      const text = (row.cells[column].dataset.value ?? row.cells[column].textContent).trim();
+      const found = text.replaceAll(",", "").match(/^[+-]?\d+(\.\d+)?(e[+-]?\d+)?/i);
+      return [found ? Number(found[0]) : NaN, text];
+    };
+    const rows = [...table.tBodies[0].rows].map((row) => [row, ...value(row)]);
+    const compare = (a, b) => {
+      if (Number.isNaN(a[1]) !== Number.isNaN(b[1])) return Number.isNaN(a[1]) ? 1 : -1; // what is no number comes last
+      const order = Number.isNaN(a[1]) ? a[2].localeCompare(b[2]) : a[1] - b[1];
+      return down ? -order : order;
+    };
+    table.tBodies[0].append(...rows.sort(compare).map((row) => row[0]));
+  }
+
+  /* A choice above a chart: a label and a select. */
+  function choice(label, options, chosen, change) {
+    const select = el("select", { onchange: () => change(select.value) }, options.map(([value, text]) => el("option", { value }, text)));
+    select.value = chosen;
+    return el("label", {}, label, select);
+  }
+
+  return { el, svg, curves, map, scatter, heat, sortable, choice, number, known, colour };
+})();
