@@ -1,4 +1,4 @@
-"""Notices which runs changed, from the times and sizes of their files: that costs a run nothing."""
+"""Notices which runs changed, from the times and sizes of their files, without opening a database."""
 
 from pathlib import Path
 from typing import Any
