@@ -124,7 +124,17 @@ class Entry:
             "vocabulary": self.vocabulary,
             **statistics,
             **columns,
+            **{f"kind of column {name!r}": self._kind(j) for j, (name, _) in enumerate(self.columns)},
         }
+
+    def _kind(self, column: int) -> str | None:
+        """What a column holds; None if nobody knows, which fits everything."""
+        return "words" if self.columns[column][1] else None if self.lacks(column) else "numbers"
+
+    @property
+    def undecided(self) -> bool:
+        """Whether this node may fit two others that do not fit each other."""
+        return any(self._kind(column) is None for column in range(len(self.columns)))
 
     def _check(self) -> None:
         """Raise a ValueError if the parts of the description do not fit together."""
@@ -222,7 +232,12 @@ def _agreed(samples: Samples, entries: Sequence[Entry], settings: Preprocess) ->
 
 def misfit(entry: Entry, other: Entry) -> str | None:
     """The name of what two nodes must have in common and have not; None if they fit."""
-    return next((part for part, value in entry.form.items() if value != other.form[part]), None)
+    theirs = other.form
+    return next((part for part, value in entry.form.items() if _differ(value, theirs[part])), None)
+
+
+def _differ(value: Any, other: Any) -> bool:
+    return value is not None and other is not None and bool(value != other)
 
 
 def union(classes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from fedtailor.runs.accounting import Promise, client_promise, record_promise
 from fedtailor.runs.callbacks import Callback, CallbackList
 from fedtailor.runs.disk import DiskWatch
 from fedtailor.runs.environment import differences
+from fedtailor.runs.ledger import warn
 from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources
@@ -44,7 +45,7 @@ def run_episodes(
         pretrained = store.meta("episodes")  # None unless the run is a pre-training
         episodes: int = pretrained or 1
         if changed := differences(store.meta("environment")):
-            _warn(store, callbacks, f"this run began with {changed}: its last digits may differ from here on")
+            warn(store, callbacks, f"this run began with {changed}: its last digits may differ from here on")
         engine = resources.engine_for(settings)
         if not engine.remote:
             callbacks = CallbackList([callbacks, DiskWatch(store, job.federation.clients, callbacks)])
@@ -53,7 +54,7 @@ def run_episodes(
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
             for sentence in _doubts(settings, job, loop, engine.remote):
-                _warn(store, callbacks, sentence)
+                warn(store, callbacks, sentence)
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
             callbacks.begin(settings.name, settings.rounds * episodes, done)
             try:
@@ -77,7 +78,7 @@ def run_episodes(
             Policy(of, agents, parts, shape(method, server), scenario).write(folder)
         promises = _promises(settings, job, store)
         for promise in promises:
-            _warn(store, callbacks, promise.sentence)
+            warn(store, callbacks, promise.sentence)
         with store.transaction():
             store.set_meta("privacy", [asdict(promise) for promise in promises])
             store.set_meta("finished", True)
@@ -117,13 +118,6 @@ def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> It
         yield doubt
     if settings.training.precision == "bf16" and not remote and not native_bf16(settings.engine.device):
         yield "training.precision = 'bf16': this machine emulates bf16, which is slow and may give other last digits"
-
-
-def _warn(store: Store, callbacks: Callback, sentence: str) -> None:
-    """Show a warning, and store it with the run, so that every table and page can repeat it."""
-    callbacks.warning(sentence)
-    if not store.read("warnings", "WHERE text = ?", [sentence]):
-        store.insert("warnings", [{"text": sentence}])
 
 
 @contextmanager

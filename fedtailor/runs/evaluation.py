@@ -12,7 +12,7 @@ from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import largest_models
 from fedtailor.runs.fitting import measuring_of
-from fedtailor.runs.ledger import Ledger, Round
+from fedtailor.runs.ledger import Ledger, Round, warn
 from fedtailor.runs.measures import Measures, measures
 from fedtailor.runs.phases import Phases
 from fedtailor.runs.scoring import Scorer
@@ -115,8 +115,22 @@ class Evaluator:
             self.callbacks.final_done(len(done), len(clients))
             scores = {client: done[client] for client in portion if client in done}
             self.ledger.commit_final(moment, scores, failures, models)
+        self._warn_of_failures(len(done))
         self.ledger.commit_final_metrics(moment, self._measures(done, last))
         return True
+
+    def _warn_of_failures(self, done: int) -> None:
+        """Say in the result itself whose models are missing in it."""
+        reasons = self.ledger.final_failures()
+        if reasons and not done:
+            sentence = (
+                f"every client failed in the final pass: the run has no model to deploy (first reason: {reasons[0]})"
+            )
+            warn(self.ledger.store, self.callbacks, sentence)
+        elif reasons:
+            count = f"{len(reasons)} of {self.made.clients} clients failed in the final pass"
+            sentence = f"{count} and are not in its numbers (first reason: {reasons[0]})"
+            warn(self.ledger.store, self.callbacks, sentence)
 
     def deployed(self, client: int) -> Payload:
         """The model that a client would deploy now: it receives and trains once more.

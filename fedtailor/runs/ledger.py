@@ -13,7 +13,7 @@ from fedtailor.messages.trees import pack, unpack
 from fedtailor.methods import AgentMethod, Decisions, Memory, Moment, Policy, Server
 from fedtailor.runs import deployed
 from fedtailor.runs.assembly import Assembly
-from fedtailor.runs.callbacks import RoundClock, RoundReport
+from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport
 from fedtailor.runs.measures import Measures, MeasureSummary
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Spool
@@ -190,6 +190,10 @@ class Ledger:
         """Whether the final pass is complete."""
         return bool(self.store.read("metrics", "WHERE model = 'final'"))
 
+    def final_failures(self) -> list[str]:
+        """The reasons of the clients that failed in the final pass."""
+        return [row["detail"] for row in self.store.read("events", "WHERE kind = 'final' ORDER BY client")]
+
     def commit_final(
         self, moment: Moment, scores: Mapping[int, Score], failed: Mapping[int, str], models: Mapping[int, bytes]
     ) -> None:
@@ -282,6 +286,13 @@ class Ledger:
         self.store.insert("clock", [{**here, **vars(clock)}])
         self.store.insert("times", [{**here, "client": c, **vars(taken)} for c, taken in times.clients.items()])
         return clock
+
+
+def warn(store: Store, callbacks: Callback, sentence: str) -> None:
+    """Show a warning, and store it with the run, so that every table and page can repeat it."""
+    callbacks.warning(sentence)
+    if not store.read("warnings", "WHERE text = ?", [sentence]):
+        store.insert("warnings", [{"text": sentence}])
 
 
 def place(moment: Moment) -> dict[str, int]:

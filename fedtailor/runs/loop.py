@@ -19,7 +19,7 @@ from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.cohort import choose_cohort
 from fedtailor.runs.evaluation import Evaluator
 from fedtailor.runs.flaws import flaw_of
-from fedtailor.runs.ledger import Ledger, Round
+from fedtailor.runs.ledger import Ledger, Round, warn
 from fedtailor.runs.phases import Phases, Recorder
 from fedtailor.runs.settings import Experiment
 from fedtailor.runs.store import Store
@@ -71,6 +71,7 @@ class RoundLoop:
                 return False
             self._one_round()
             self.server.at(round=self.server.round + 1)
+        self._warn_of_ruin()
         return not self.experiment.evaluation.final or self.evaluator.final_pass(stop)
 
     def personal_model(self, client: int) -> Weights:
@@ -144,7 +145,7 @@ class RoundLoop:
     def _check_fruit(self) -> None:
         """End the run if no model can be trained any more: it would only repeat the last rounds.
 
-        A simulated attack that succeeds is a result of its own, so that such a run goes on; its rounds are on record.
+        A simulated attack that succeeds is a result of its own, so that such a run goes on, and says so at its end.
         """
         if self.experiment.attack is not None:
             return
@@ -153,6 +154,11 @@ class RoundLoop:
                 f"no client has trained a usable model in {FRUITLESS} rounds (last reason: {reasons[-1]}): "
                 "a lower training.lr helps against divergence, robust aggregation against malicious clients"
             )
+
+    def _warn_of_ruin(self) -> None:
+        if self.experiment.attack is not None and (reasons := self.ledger.fruitless(FRUITLESS)):
+            sentence = f"the attack ruined the model: no client trained a usable one in the last {FRUITLESS} rounds"
+            warn(self.ledger.store, self.callbacks, f"{sentence} (last reason: {reasons[-1]})")
 
     def _begin_on_the_clock(self, work: Round) -> list[int] | None:
         """Find the time on the clock at which the previous round has ended and a client is available.

@@ -5,6 +5,7 @@ from typing import Any
 
 from fedtailor.devices import Phase
 from fedtailor.engines import Result, Task
+from fedtailor.errors import UserError, one_line
 from fedtailor.messages.trees import pack
 from fedtailor.methods import Ask, Decide, Decided, Decider, Duration, Payload, Replies, Reward, Server
 from fedtailor.runs.assembly import Assembly
@@ -115,7 +116,14 @@ class Phases:
         """The replies after the defence; a client whose reply is rejected is left out of the round."""
         if not self.experiment.aggregation.filters:
             return dict(replies)
-        kept, reasons = self._defence.filter(dict(sorted(replies.items())), sent, self.border.schema(question))
+        try:
+            kept, reasons = self._defence.filter(dict(sorted(replies.items())), sent, self.border.schema(question))
+        except Exception as error:  # the cause may be any reply
+            why = one_line(f"{type(error).__name__}: {error}")
+            raise UserError(
+                f"aggregation: the replies of round {work.moment.round} cannot be clipped or compared, and the round "
+                f"was undone ({why})"
+            ) from error
         for client, reason in reasons.items():
             work.fail(client, reason)
         return {client: kept[client] for client in replies if client in kept}

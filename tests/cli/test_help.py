@@ -39,7 +39,8 @@ def test_every_command_ends_its_help_with_an_example(call, words: tuple[str, ...
 # The examples in the order in which a user could type them; each finds what earlier ones wrote.
 STORY = (
     *("version", "doctor", "methods", "models", "new", "data list", "data show", "data get", "data deal", "data"),
-    *("devices", "run", "resume", "show", "list", "draw", "export", "pretrain", "compare", "reproduce", "report", ""),
+    *("devices", "run", "resume", "show", "list", "draw", "report", "dashboard", "export", "pretrain", "compare"),
+    *("reproduce", ""),
     *("keys init", "keys add", "serve", "join", "keys"),
     *("keys request", "keys approve", "keys revoke", "keys audit"),
 )
@@ -60,11 +61,13 @@ def test_every_example_runs(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from fedtailor.flower.coordinator import serving
     from fedtailor.flower.node import joining
     from fedtailor.runs import Run
+    from fedtailor.views.dashboard import server
 
     reached: list[str] = []
     monkeypatch.setattr(downloads, "get", lambda name, *_: reached.append(f"get {name}") or [])
     monkeypatch.setattr(joining, "join", lambda *_, **options: reached.append(f"join {options['keys']}"))
     monkeypatch.setattr(serving, "serve", lambda *_, **options: reached.append("serve") or Run("runs/experiment"))
+    monkeypatch.setattr(server.Dashboard, "serve_forever", lambda _: reached.append("dashboard"))
     (tmp_path / "recipes").symlink_to(Path(__file__).parents[2] / "recipes")
     app_command = typer.main.get_command(app)
     assert {" ".join(words) for words in commands(app_command)} == set(STORY)
@@ -83,7 +86,7 @@ def test_every_example_runs(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 shutil.rmtree(tmp_path / "runs" / "experiment-comparison")
             if example[:1] == ["run"]:  # the name of the template's run, which other examples are about
                 call("run", "experiment.toml", *CHEAP)
-    assert reached == ["get mnist", "serve", "join keys/nodes/anna"]
+    assert reached == ["get mnist", "dashboard", "serve", "join keys/nodes/anna"]
 
 
 def test_without_a_command_the_help_is_shown(call) -> None:

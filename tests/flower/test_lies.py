@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from fedtailor.data.folder import write_clients
+from fedtailor.data.readers import Roles
 from fedtailor.data.roster import Entry
+from fedtailor.errors import UserError
 from fedtailor.flower.coordinator import engine, nodes
 from fedtailor.flower.coordinator.link import Link, Reply
 from fedtailor.flower.coordinator.nodes import Nodes
-from fedtailor.flower.coordinator.serving import serve_on
+from fedtailor.flower.coordinator.serving import serve, serve_on
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.node.node import Node
 from fedtailor.messages.frames import decode, encode
@@ -161,6 +163,30 @@ def test_one_node_with_another_shape_does_not_end_the_federation_of_the_others(f
     assert [member.name for member in found.members] == ["client-0", "client-2"]
     assert "the shape (28, 28, 1), not (8, 8, 1)" in told[0]
     assert any("client-1 was turned away" in sentence for sentence in said)
+
+
+def test_a_node_with_numbers_where_others_have_words_is_turned_away(tmp_path: Path) -> None:
+    there = {}
+    for c, values in enumerate((("f", "m"), (1, 2), ("m", "x"))):
+        rows = [f"{30 + n},{values[n % 2]},{'ab'[n % 2]},{n % 2}" for n in range(20)]
+        (tmp_path / f"{c}.csv").write_text("\n".join(["age,sex,ward,died", *rows]), encoding="utf-8")
+        file = str(tmp_path / f"{c}.csv")
+        there[c] = Node(f"client-{c}", file, tmp_path / f"state-{c}", roles=Roles(label="died"))
+    told: list[str] = []
+    there[1].say = told.append
+    wire = Wire(there)
+    wire.names = {}
+    found = Nodes(wire, DATA, lambda sentence: None)
+    found.gather(2, lambda names: None)
+    assert [member.name for member in found.members] == ["client-0", "client-2"]
+    assert "the kind of column 'sex' numbers, not words" in told[0]
+
+
+def test_a_federation_refuses_simulated_attackers(tmp_path: Path) -> None:
+    made = settings(attack={"kind": "sign-flip"})
+    with pytest.raises(UserError, match=r"remove the table \[attack\]"):
+        serve(made, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_class_named_by_a_superscript_is_a_name_and_no_number(files: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from fedtailor.methods import Client, Payload, Replies, Server
 from fedtailor.methods.fedavg import FedAvg
 from fedtailor.methods.fedfomo import FedFomo
 from fedtailor.runs import Callback, RoundReport
+from fedtailor.runs.defence import Defence
 from fedtailor.runs.flaws import flaw_of
 from fedtailor.runs.store import Store
 
@@ -177,3 +178,52 @@ def test_what_a_schema_cannot_say_is_checked_by_the_method(tmp_path: Path) -> No
     assert [(e["client"], e["detail"]) for e in stored(tmp_path / "run")[1]] == [
         (1, "peers are not ids of clients")
     ] * 2
+
+
+def test_a_run_that_an_attack_ruined_finishes_and_says_so(tmp_path: Path) -> None:
+    made = settings("Poisoned", rounds=4, fields={"rounds": [2, 3, 4]}, attack={"kind": "scale", "factor": 1.0})
+    with fedtailor.run(made, folder=tmp_path / "run") as run:
+        assert run.finished
+        assert any(text.startswith("the attack ruined the model") for text in run.summary().warnings)
+    brief = settings("Poisoned", rounds=4, fields={"rounds": [2, 3]}, attack={"kind": "scale", "factor": 1.0})
+    with fedtailor.run(brief, folder=tmp_path / "brief") as run:
+        assert not any("ruined" in text for text in run.warnings)
+
+
+class NoModel(FedAvg):
+    """Some clients have nothing to deploy."""
+
+    name: ClassVar = ""
+    without: tuple[int, ...] = ()
+
+    def personal(self, client: Client) -> None:
+        if client.id in self.without:
+            raise ValueError("nothing to deploy")
+
+
+@pytest.mark.parametrize(
+    ("without", "warning"),
+    [
+        ([0, 1, 2], "every client failed in the final pass: the run has no model to deploy"),
+        ([1], "1 of 3 clients failed in the final pass and are not in its numbers"),
+        ([], None),
+    ],
+)
+def test_a_final_pass_says_who_failed(without: list[int], warning: str | None, tmp_path: Path) -> None:
+    made = settings("NoModel", rounds=1, fields={"without": without}, evaluation={"every": 0, "final": True})
+    with fedtailor.run(made, folder=tmp_path / "run") as run:
+        found = [text for text in run.summary().warnings if "final pass" in text]
+    assert [text.partition(" (first reason: ValueError: nothing to deploy)")[0] for text in found] == (
+        [] if warning is None else [warning]
+    )
+
+
+def test_an_error_in_the_defence_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("no row")
+
+    monkeypatch.setattr(Defence, "filter", broken)
+    with pytest.raises(UserError, match=r"cannot be clipped or compared.*undone \(IndexError: no row\)"):
+        fedtailor.run(settings("Poisoned", aggregation={"clip": 3.0}), folder=tmp_path / "run")
+    with fedtailor.Run(tmp_path / "run") as run:
+        assert run.rounds_done == 0

@@ -139,7 +139,7 @@ class Nodes:
         """The largest group of described nodes whose data fit together, by name; of several the one that came first."""
         groups: list[list[Entry]] = []
         for entry in self._described.values():
-            group = next((group for group in groups if misfit(entry, group[0]) is None), None)
+            group = next((group for group in groups if _fits(entry, group)), None)
             groups.append([entry]) if group is None else group.append(entry)
         largest = max((len(group) for group in groups), default=0)
         found = next((group for group in groups if len(group) == largest), [])
@@ -197,3 +197,8 @@ class Nodes:
             raise ValueError(f"{entry.name!r} does not belong to this run, which has begun{why}")
         if before.digest != entry.digest:
             raise ValueError(f"the data of {entry.name!r} changed since the run began")
+
+
+def _fits(entry: Entry, group: list[Entry]) -> bool:
+    """Whether a node fits all of a group: who fits a first node that is decided fits the others too."""
+    return all(misfit(entry, other) is None for other in (group if group[0].undecided else group[:1]))
