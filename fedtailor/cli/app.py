@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fedtailor.cli import comparing, data, exporting, federation, preparing, reproducing, running, showing
+from fedtailor.cli import comparing, data, exporting, federation, looking, preparing, reproducing, running, showing
 from fedtailor.version import __version__
 
 app = typer.Typer(
@@ -14,7 +14,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-for group in (running, comparing, reproducing, showing, federation, preparing, exporting):
+for group in (running, comparing, reproducing, showing, looking, federation, preparing, exporting):
     app.add_typer(group.commands)
 app.add_typer(data.commands, name="data")
 app.add_typer(federation.keys_commands, name="keys")

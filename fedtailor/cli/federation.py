@@ -215,7 +215,9 @@ def request(
     )
 
 
-@keys_commands.command(epilog="Example: fedtailor keys approve keys node.pub --name anna --fingerprint SHA256:...")
+@keys_commands.command(
+    epilog="Example: fedtailor keys approve keys my-key/node.pub --name dora --fingerprint FINGERPRINT"
+)
 def approve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of 'fedtailor keys init'.")],
     public: Annotated[Path, typer.Argument(metavar="NODE.PUB", help="The public key that the node made.")],
@@ -260,7 +262,8 @@ def show_audit(
     from fedtailor.flower import audit
     from fedtailor.views import console
 
-    events = audit.verified(folder / audit.FILE)
+    file = folder / audit.FILE
+    events = audit.verified(file) if file.exists() or not folder.is_dir() else []  # no coordinator has run yet
     if as_json:
         console.show_json({"events": events})
         return

@@ -228,6 +228,20 @@ class Run:
         ]
         return self._named(rows)
 
+    def history(self, client: int) -> list[dict[str, Any]]:
+        """The headline of one client in every round in which it was tested: round, model and value."""
+        rows = self._store.read("scores", "WHERE episode = 0 AND client = ? ORDER BY round, model", [client])
+        found = []
+        for row in rows:
+            more = json.loads(row["measures"]) if row.get("measures") else {}
+            known = {"accuracy": row["correct"] / row["samples"] if row["samples"] else None, "measures": more}
+            found.append({"round": row["round"], "model": row["model"], "value": value_of(known, self.headline)})
+        return found
+
+    def has_model(self, client: int) -> bool:
+        """Whether the final pass stored the model that this client would deploy."""
+        return bool(self._store.read("deployed", "WHERE client = ?", [client]))
+
     def clock(self) -> list[dict[str, Any]]:
         """Every round on the clock: when it began, its seconds, straggling latency and idle share."""
         return self._timed("clock", "ORDER BY episode, round")

@@ -1,5 +1,6 @@
 """Help teaches by example and answers at once."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -38,8 +39,10 @@ def test_every_command_ends_its_help_with_an_example(call, words: tuple[str, ...
 # The examples in the order in which a user could type them; each finds what earlier ones wrote.
 STORY = (
     *("version", "doctor", "methods", "models", "new", "data list", "data show", "data get", "data deal", "data"),
-    *("devices", "run", "resume", "show", "list", "draw", "export", "pretrain", "compare", "reproduce", ""),
+    *("devices", "run", "resume", "show", "list", "draw", "report", "dashboard", "export", "pretrain", "compare"),
+    *("reproduce", ""),
     *("keys init", "keys add", "serve", "join", "keys"),
+    *("keys request", "keys approve", "keys revoke", "keys audit"),
 )
 CHEAP = ["--engine", "inline", "--set", "rounds=1", "--set", "data.samples=240", "--set", "training.epochs=1"]
 SMALL = "[data]\nclients = 4\nsamples = 240\n"
@@ -58,16 +61,22 @@ def test_every_example_runs(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from fedtailor.flower.coordinator import serving
     from fedtailor.flower.node import joining
     from fedtailor.runs import Run
+    from fedtailor.views.dashboard import server
 
     reached: list[str] = []
     monkeypatch.setattr(downloads, "get", lambda name, *_: reached.append(f"get {name}") or [])
     monkeypatch.setattr(joining, "join", lambda *_, **options: reached.append(f"join {options['keys']}"))
     monkeypatch.setattr(serving, "serve", lambda *_, **options: reached.append("serve") or Run("runs/experiment"))
+    monkeypatch.setattr(server.Dashboard, "serve_forever", lambda _: reached.append("dashboard"))
     (tmp_path / "recipes").symlink_to(Path(__file__).parents[2] / "recipes")
     app_command = typer.main.get_command(app)
     assert {" ".join(words) for words in commands(app_command)} == set(STORY)
     for words in STORY:
         for example in examples(app_command, words):
+            if "FINGERPRINT" in example:  # the one that the node's owner tells
+                told = call("keys", "request", "told", "--json")
+                shutil.copy(tmp_path / "told" / "node.pub", tmp_path / "my-key" / "node.pub")
+                example = [json.loads(told.out)["fingerprint"] if w == "FINGERPRINT" else w for w in example]
             cheap = CHEAP if example[0] in ("run", "compare", "pretrain") else []
             done = call(*example, *cheap)
             assert done.code == 0, (example, done.err)
@@ -77,7 +86,7 @@ def test_every_example_runs(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 shutil.rmtree(tmp_path / "runs" / "experiment-comparison")
             if example[:1] == ["run"]:  # the name of the template's run, which other examples are about
                 call("run", "experiment.toml", *CHEAP)
-    assert reached == ["get mnist", "serve", "join keys/nodes/anna"]
+    assert reached == ["get mnist", "dashboard", "serve", "join keys/nodes/anna"]
 
 
 def test_without_a_command_the_help_is_shown(call) -> None:
@@ -102,7 +111,8 @@ def test_a_new_experiment_is_valid_with_every_line_it_suggests(call, tmp_path: P
     head, _, body = text.partition("\n\n")
     assert head.startswith("#")
     assert experiment(tmp_path / "experiment.toml").method.name == "fedper"
-    lines = [line.removeprefix("# ") for line in body.splitlines()]
+    own = ('# source = "folder"', "# folder", "# label")  # of own data, in place of the line above them
+    lines = [line.removeprefix("# ") for line in body.splitlines() if not line.startswith(own)]
     (tmp_path / "all.toml").write_text("\n".join(lines))
     assert experiment(tmp_path / "all.toml").participation.dropout == 0.1
 

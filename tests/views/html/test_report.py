@@ -15,7 +15,7 @@ import fedtailor
 from fedtailor.runs.store import Store
 from fedtailor.views.html.report import PAGE, comparison_report, run_report, write_page
 from tests.support.browser import opened, overflow
-from tests.views.html.conftest import EVIL
+from tests.views.conftest import EVIL
 
 
 class Texts(HTMLParser):

@@ -102,7 +102,8 @@ const FT = (() => {
         axis.append(svg("line", { x1: left, x2: width - right, y1: py(y), y2: py(y) }),
           svg("text", { x: left - 7, y: py(y) + 4, "text-anchor": "end" }, percent ? String(Number((100 * y).toFixed(1))) : number(y)));
       }
-      for (const x of ticks(x0, x1, Math.max(3, width / 90))) {
+      const whole = xs.every(Number.isInteger); // rounds have no halves
+      for (const x of ticks(x0, x1, Math.max(3, width / 90)).filter((x) => !whole || Number.isInteger(x))) {
         axis.append(svg("text", { x: px(x), y: height - bottom + 17, "text-anchor": "middle" }, xPercent ? String(Number((100 * x).toFixed(1))) : number(x)));
       }
       axis.append(svg("text", { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, xLabel + (xPercent ? " in %" : "")),
@@ -321,6 +322,7 @@ const FT = (() => {
     for (const table of root.querySelectorAll("table.sortable:not([data-ready])")) {
       table.dataset.ready = "yes";
       [...table.tHead.rows[0].cells].forEach((cell, column) => {
+        if (!cell.textContent) return;
         const button = el("button", { type: "button", onclick: () => sort(table, cell, column) }, cell.textContent);
         cell.replaceChildren(button);
       });

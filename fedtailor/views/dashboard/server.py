@@ -1,0 +1,246 @@
+"""Serves the dashboard's pages, documents and live changes over HTTP. It only reads."""
+
+import io
+import json
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from fedtailor.errors import UserError
+from fedtailor.runs import Comparison, Run, export_client
+from fedtailor.runs.comparing import PLAN
+from fedtailor.version import __version__
+from fedtailor.views.dashboard import documents
+from fedtailor.views.dashboard.gate import Gate
+from fedtailor.views.dashboard.ticked import ticked_document
+from fedtailor.views.dashboard.watching import changed, runs_below, stamp
+from fedtailor.views.html.markup import asset, standard
+from fedtailor.views.html.report import comparison_report, run_report
+
+EVERY = 0.5  # seconds between two looks at the files of the runs
+BEAT = 15.0  # seconds after which a quiet stream says that it lives
+STREAMS = 32  # most browsers that follow at the same time
+TICKED = 60  # most runs that are compared
+ASSETS = {"style.css": "text/css", "charts.js": "text/javascript", "views.js": "text/javascript"}
+ASSETS |= {"dashboard.js": "text/javascript", "dashboard.css": "text/css"}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+DOOR = "Open the address that 'fedtailor dashboard' printed in the terminal: it holds the token.\n"
+
+
+class Dashboard(ThreadingHTTPServer):
+    """A server for the runs below a folder. Close it with `stop`."""
+
+    daemon_threads = True
+
+    def __init__(self, root: Path, gate: Gate, port: int = 0):
+        if not root.is_dir():
+            raise UserError(f"{root} does not exist: 'fedtailor run' writes runs there")
+        self.root, self.gate, self.shelf = root, gate, documents.Shelf()
+        self.stopping = threading.Event()
+        self.streams = threading.BoundedSemaphore(STREAMS)
+        self.drawing = threading.Lock()  # matplotlib is not made for several threads
+        try:
+            super().__init__((gate.host, port), Handler)
+        except (OSError, OverflowError) as error:
+            said = getattr(error, "strerror", None) or str(error)
+            raise UserError(f"cannot listen at {gate.host}:{port}: {said}; choose another --port") from None
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    @property
+    def address(self) -> str:
+        """The address to open, with the token unless there is a password."""
+        plain = f"http://{self.gate.host}:{self.port}/"
+        return plain if self.gate.password else f"{plain}?token={self.gate.token}"
+
+    def folder(self, name: str) -> Path:
+        """The folder of a run; only names of runs that are below the root are known."""
+        found = runs_below(self.root).get(name)
+        if found is None:
+            raise UserError(f"there is no run {name!r} below {self.root}")
+        return found
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no error."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Dashboard
+    protocol_version = "HTTP/1.1"
+    server_version = f"fedtailor/{__version__}"
+    sys_version = ""
+    timeout = 60
+
+    def do_GET(self) -> None:
+        asked = urlsplit(self.path)
+        query = {key: values[-1] for key, values in parse_qs(asked.query).items()}
+        gate, port = self.server.gate, self.server.port
+        if gate.foreign(dict(self.headers)):
+            return self._send("requests from other origins are refused\n", status=HTTPStatus.FORBIDDEN)
+        if asked.path == "/" and "token" in query and gate.is_token(query["token"]):
+            cookie = f"{gate.cookie_name(port)}={gate.token}; HttpOnly; SameSite=Strict; Path=/"
+            # The token leaves the address bar, so that it is not copied with a link.
+            return self._send("", status=HTTPStatus.SEE_OTHER, more={"Set-Cookie": cookie, "Location": "/"})
+        if not gate.admits(dict(self.headers), port):
+            if gate.password:
+                ask = {"WWW-Authenticate": 'Basic realm="FedTailor", charset="UTF-8"'}
+                return self._send("the password is missing or wrong\n", status=HTTPStatus.UNAUTHORIZED, more=ask)
+            return self._send(DOOR, status=HTTPStatus.FORBIDDEN)
+        try:
+            self._answer(asked.path, query)
+        except UserError as error:
+            self._json({"error": str(error)}, HTTPStatus.UNPROCESSABLE_ENTITY)
+        return None
+
+    def _answer(self, path: str, query: dict[str, str]) -> None:
+        server = self.server
+        known: dict[str, Callable[[], None]] = {
+            "/": lambda: self._send(asset("dashboard.html"), "text/html"),
+            "/api/runs": lambda: self._json(self._runs()),
+            "/api/run": lambda: self._json(server.shelf.run(query["id"], server.folder(query["id"]))),
+            "/api/client": lambda: self._json(documents.client_document(server.folder(query["id"]), query["client"])),
+            "/api/decisions": lambda: self._json(documents.decisions_document(server.folder(query["id"]))),
+            "/api/data": lambda: self._json(documents.data_document(server.folder(query["id"]))),
+            "/api/compare": lambda: self._json(self._ticked(query["ids"])),
+            "/api/drawings": lambda: self._json(self._drawings(query["id"])),
+            "/api/drawing": lambda: self._drawing(query["id"], query["name"]),
+            "/api/model": lambda: self._model(query["id"], query["client"]),
+            "/api/changes": self._changes,
+            "/report": lambda: self._report(query["id"]),
+        }
+        name = path.removeprefix("/static/")
+        if path in known:
+            try:
+                known[path]()
+            except KeyError as missing:
+                self._json({"error": f"the address lacks {missing}"}, HTTPStatus.BAD_REQUEST)
+        elif path.startswith("/static/") and name in ASSETS:
+            self._send(asset(name), ASSETS[name])
+        else:
+            self._send("not found\n", status=HTTPStatus.NOT_FOUND)
+
+    def _runs(self) -> dict[str, Any]:
+        found = runs_below(self.server.root)
+        plans = sorted(str(plan.parent.relative_to(self.server.root)) for plan in self.server.root.rglob(PLAN))
+        lines = [self.server.shelf.line(name, folder) for name, folder in found.items()]
+        return {"root": self.server.root.name, "runs": lines, "comparisons": plans}
+
+    def _ticked(self, ids: str) -> dict[str, Any]:
+        names = [name for name in ids.split("\n") if name]
+        if not 2 <= len(names) <= TICKED:
+            raise UserError(f"tick from 2 to {TICKED} runs to compare")
+        return ticked_document([self.server.folder(name) for name in names])
+
+    def _drawings(self, name: str) -> dict[str, Any]:
+        from fedtailor.views.drawings import drawings
+
+        with Run(self.server.folder(name)) as run:
+            return {"names": [one for one in drawings(run) if one not in ("curves", "rewards")]}
+
+    def _drawing(self, name: str, which: str) -> None:
+        from fedtailor.views.drawings import drawings
+
+        picture = io.BytesIO()
+        with self.server.drawing, Run(self.server.folder(name)) as run:
+            drawings(run)[which](run).savefig(picture, format="png")
+        self._send(picture.getvalue(), "image/png")
+
+    def _model(self, name: str, client: str) -> None:
+        """The stored model of a client as a zip file; nothing is trained for it."""
+        folder = self.server.folder(name)
+        with Run(folder) as run:
+            number = run.client(client)
+            if not run.has_model(number):
+                raise UserError(f"this run did not store its models: fedtailor export {folder} --client {number}")
+        packed = io.BytesIO()
+        with tempfile.TemporaryDirectory() as place, zipfile.ZipFile(packed, "w") as archive:
+            for file in sorted(export_client(folder, number, Path(place) / "model").iterdir()):
+                archive.write(file, file.name)
+        attachment = {"Content-Disposition": f'attachment; filename="client-{number}.zip"'}
+        self._send(packed.getvalue(), "application/zip", more=attachment)
+
+    def _report(self, name: str) -> None:
+        """The report of a run or comparison, made now; it brings a policy of its own."""
+        plans = {str(plan.parent.relative_to(self.server.root)): plan.parent for plan in self.server.root.rglob(PLAN)}
+        if name in plans:
+            text = comparison_report(Comparison(plans[name]))
+        else:
+            with Run(self.server.folder(name)) as run:
+                text = run_report(run)
+        self._send(text, "text/html", more={"Content-Security-Policy": "frame-ancestors 'none'"})
+
+    def _changes(self) -> None:
+        """A stream of server-sent events: the names of the runs that changed."""
+        server = self.server
+        if not server.streams.acquire(blocking=False):
+            return self._send("too many browsers follow\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        try:
+            self._start(HTTPStatus.OK, "text/event-stream", {"Connection": "close"})
+            self.close_connection = True
+            before, quiet = self._stamps(), 0.0
+            self.wfile.write(b"event: ready\ndata: {}\n\n")
+            self.wfile.flush()
+            while not server.stopping.wait(EVERY):
+                now, quiet = self._stamps(), quiet + EVERY
+                if names := changed(before, now):
+                    self.wfile.write(f"data: {json.dumps(names)}\n\n".encode())
+                elif quiet >= BEAT:
+                    self.wfile.write(b": here\n\n")
+                else:
+                    continue
+                self.wfile.flush()
+                before, quiet = now, 0.0
+        except OSError:  # the browser went away
+            pass
+        finally:
+            server.streams.release()
+        return None
+
+    def _stamps(self) -> dict[str, Any]:
+        return {name: stamp(folder) for name, folder in runs_below(self.server.root).items()}
+
+    def _json(self, document: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
+        text = json.dumps(standard(document), separators=(",", ":"), ensure_ascii=False)
+        self._send(text, "application/json", status)
+
+    def _send(
+        self,
+        content: str | bytes,
+        kind: str = "text/plain",
+        status: HTTPStatus = HTTPStatus.OK,
+        more: dict[str, str] | None = None,
+    ) -> None:
+        data = content.encode() if isinstance(content, str) else content
+        self._start(status, kind, {**(more or {}), "Content-Length": str(len(data))})
+        self.wfile.write(data)
+
+    def _start(self, status: HTTPStatus, kind: str, more: dict[str, str]) -> None:
+        self.send_response(status)
+        text = kind.startswith("text/") or kind == "application/json"
+        for name, value in {**HEADERS, "Content-Type": f"{kind}; charset=utf-8" if text else kind, **more}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing: the address holds the token."""

@@ -1,0 +1,145 @@
+"""Compares the runs that somebody ticked in the dashboard."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from fedtailor.errors import UserError
+from fedtailor.runs import Run
+from fedtailor.runs.reading import value_of
+from fedtailor.runs.statistics import CRITERION, comparisons_text, difference, wins
+from fedtailor.views.comparison import difference_text, outcome_text
+from fedtailor.views.html.facts import quantiles, run_facts
+from fedtailor.views.numbers import NOTHING, measured
+from fedtailor.views.report import method_text
+
+MODELS = ("final", "held", "global", "received")
+
+
+@dataclass(frozen=True)
+class _Ticked:
+    label: str
+    seed: int
+    data: str
+    measure: tuple[str, bool, bool]  # name, percent, less is better
+    curves: list[dict[str, Any]]
+    model: str
+    mean: float | None
+    values: Mapping[int, float]
+
+
+def ticked_document(folders: Sequence[Path]) -> dict[str, Any]:
+    """Runs side by side, grouped by method and its settings; the first group is the baseline.
+
+    A difference is decided only over seeds in which both runs had the same data.
+    """
+    runs = [_read(folder) for folder in folders]
+    if len({run.measure for run in runs}) > 1:
+        raise UserError("these runs have different headline measures: tick runs that can be compared")
+    groups: dict[str, list[_Ticked]] = {}
+    for run in runs:
+        groups.setdefault(run.label, []).append(run)
+    name, percent, less = runs[0].measure
+    baseline = next(iter(groups))
+    rows = [_row(label, those, groups[baseline], percent, less) for label, those in groups.items()]
+    compared = len(groups) - 1
+    axes = sorted({axis for run in runs for curve in run.curves for axis in curve["x"]})
+    return {
+        "measure": name,
+        "percent": percent,
+        "less": less,
+        "baseline": baseline,
+        "axes": axes,
+        "curves": [_curve(label, those) for label, those in groups.items()],
+        "every": 1,
+        "names": {},
+        "clients": [
+            {"label": label, "seeds": {r.seed: _list(r.values) for r in those}} for label, those in groups.items()
+        ],
+        "distribution": [
+            {"label": label, "quantiles": found}
+            for label, those in groups.items()
+            if (found := quantiles(value for run in those for value in run.values.values()))
+        ],
+        "table": {
+            "title": f"{name}, mean ± deviation over seeds",
+            "header": [
+                "method",
+                "model",
+                "mean",
+                f"against {baseline}",
+                "decided",
+                "clients won / tied / lost",
+                "seeds",
+            ],
+            "rows": rows,
+            "words": [0, 1, 4],
+        },
+        "notes": [f"{CRITERION} {comparisons_text(compared)}"] if compared else [],
+    }
+
+
+def _read(folder: Path) -> _Ticked:
+    with Run(folder) as run:
+        last = run.last()
+        model = next((m for m in MODELS if m in last), "")
+        scores = run.scores(model) if model else []
+        values = {row["client"]: v for row in scores if (v := value_of(row, run.headline)) is not None}
+        curves = [curve for curve in run_facts(run)["curves"] if curve["model"] in ("held", "global")]
+        measure = (run.headline, run.shows_percent, run.less_is_better)
+        mean = last[model].main.mean if model else None
+        label = method_text(run.settings["method"])
+        return _Ticked(label, run.settings["seed"], run.data_digest, measure, curves[:1], model, mean, values)
+
+
+def _row(label: str, ours: list[_Ticked], base: list[_Ticked], percent: bool, less: bool) -> list[str]:
+    means = [run.mean for run in ours if run.mean is not None]
+    deviation = f" ± {measured(stdev(means), percent)}" if len(means) > 1 else ""
+    shown = measured(fmean(means), percent) + deviation if means else NOTHING
+    start = [label, "/".join(sorted({run.model for run in ours})) or NOTHING, shown]
+    seeds = ", ".join(str(run.seed) for run in ours)
+    if ours is base:
+        return [*start, "baseline", NOTHING, NOTHING, seeds]
+    of_seed = {run.seed: run for run in base}
+    fair = [run for run in ours if run.seed in of_seed and _comparable(run, of_seed[run.seed])]
+    scale, better = (100 if percent else 1), (-1 if less else 1)
+    one = {run.seed: None if run.mean is None else scale * run.mean for run in fair}
+    other = {seed: None if r.mean is None else scale * r.mean for seed, r in of_seed.items()}
+    found = difference(one, other, percent, better)
+    counts = wins({run.seed: run.values for run in fair}, {seed: r.values for seed, r in of_seed.items()}, better)
+    said = NOTHING if counts is None else f"{counts.won} / {counts.tied} / {counts.lost}"
+    return [*start, difference_text(found), outcome_text(found), said, seeds]
+
+
+def _comparable(one: _Ticked, other: _Ticked) -> bool:
+    return one.data == other.data and one.model == other.model
+
+
+def _curve(label: str, runs: list[_Ticked]) -> dict[str, Any]:
+    """The mean over seeds with its deviation, at the rounds that every run of the group has."""
+    curves = [curve for run in runs for curve in run.curves]
+    if not curves:
+        return {"label": label, "x": {"round": []}, "mean": [], "spread": []}
+    rounds = sorted(set.intersection(*(set(curve["x"]["round"]) for curve in curves)))
+    at = [{n: k for k, n in enumerate(curve["x"]["round"])} for curve in curves]
+
+    def over_seeds(of: Any) -> list[list[float]]:
+        table = [[of(curve)[places[n]] for curve, places in zip(curves, at, strict=True)] for n in rounds]
+        return [[value for value in row if value is not None and not math.isnan(value)] for row in table]
+
+    values = over_seeds(lambda curve: curve["mean"])
+    axes = set.intersection(*(set(curve["x"]) for curve in curves))
+    places = {axis: over_seeds(lambda curve, axis=axis: curve["x"][axis]) for axis in axes}
+    return {
+        "label": label,
+        "x": {axis: [fmean(row) if row else None for row in found] for axis, found in places.items()},
+        "mean": [fmean(row) if row else None for row in values],
+        "spread": [stdev(row) if len(row) > 1 else 0.0 for row in values],
+    }
+
+
+def _list(values: Mapping[int, float]) -> list[float | None]:
+    return [values.get(client) for client in range(max(values, default=-1) + 1)]
