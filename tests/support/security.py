@@ -1,7 +1,8 @@
 """Write docs/results/security.md: ``python -m tests.support.security``.
 
 It runs the tables of lies and refusals, counts what they hold, and adds the kills of docs/results/kills.json
-(``python -m tests.support.kills``). ``--fuzz`` also runs the 10,000 examples of every kind of message, some minutes.
+(``python -m tests.support.kills``, ``python -m tests.support.federation_kills``); ``--kills`` writes
+these only. ``--fuzz`` also runs the 10,000 examples of every kind of message, some minutes.
 """
 
 import json
@@ -29,7 +30,7 @@ FUZZ = ("tests/flower/test_fuzzing.py", "-m", "slow")
 def main(fuzz: bool) -> int:
     bad = 0
     lines = ["# Security, in numbers", "", _written(), ""]
-    for title, arguments in (("Refused", REFUSED), ("Faults survived", FAULTS)):
+    for title, arguments in (("Refusals, and what they let through", REFUSED), ("Faults survived", FAULTS)):
         cases = _cases(*arguments)
         bad += sum(outcome == "failed" for _, outcome in cases)
         lines += [f"## {title}", "", f"{_count(cases)} (`pytest {' '.join(arguments)}`).", ""]
@@ -84,7 +85,7 @@ def _count(cases: list[tuple[str, str]]) -> str:
 
 def _kills() -> list[str]:
     kills: list[dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else []
-    kills = [kill for kill in kills if kill["killed"]]  # some runs ended before the moment came
+    every, kills = len(kills), [kill for kill in kills if kill["killed"]]
     lines = ["## Kills with an identical resume", "", "Each kill is SIGKILL to a fresh run, which is then resumed and"]
     lines += [
         "compared, table by table and bit by bit, with a run that nothing disturbed (`tests/support/kills.py`).",
@@ -103,8 +104,16 @@ def _kills() -> list[str]:
         rows = [kill for kill in kills if kill["where"] == where]
         same = sum(row["identical"] for row in rows)
         lines += ["", f"{where.capitalize()}: {same} of {len(rows)} kills were resumed identically."]
+    lines += ["", f"{every - len(kills)} further runs ended before their random moment came, and are not counted."]
     return [*lines, ""]
 
 
+def renew_kills() -> int:
+    """Write the section of kills again, from the record; the rest of the page stays."""
+    rest = PAGE.read_text(encoding="utf-8").partition("## Kills with an identical resume")[0]
+    PAGE.write_text(rest + "\n".join(_kills()), encoding="utf-8")
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(main("--fuzz" in sys.argv))
+    sys.exit(renew_kills() if "--kills" in sys.argv else main("--fuzz" in sys.argv))
