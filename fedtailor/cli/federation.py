@@ -13,6 +13,7 @@ from fedtailor.errors import UserError
 
 if TYPE_CHECKING:
     from fedtailor.data.readers import Roles
+    from fedtailor.flower.node.policy import Policy
 
 commands = typer.Typer()
 keys_commands = typer.Typer(
@@ -94,6 +95,22 @@ def join(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="How to read a CSV file, as in data.label=died; repeatable."),
     ] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="Take part only in these methods; default: all.")
+    ] = None,
+    no_peers: Annotated[
+        bool, typer.Option("--no-peers", help="Refuse methods that may show this node's models to other clients.")
+    ] = False,
+    smallest_cohort: Annotated[
+        int, typer.Option(min=1, help="Refuse rounds with fewer clients than this, as the coordinator counts them.")
+    ] = 1,
+    largest_epsilon: Annotated[
+        float | None,
+        typer.Option(min=0, help="Refuse runs without differential privacy, and more of it than this in all runs."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would leave this machine, and send nothing.")
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="Exit when a run is finished, instead of waiting.")] = False,
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS and no keys. For testing only.")] = False,
     quiet: Quiet = False,
@@ -102,7 +119,15 @@ def join(
 
     Ctrl-C leaves the federation; the same command rejoins it with the same state.
     """
-    _require_keys(keys, insecure)
+    if not dry_run:
+        _require_keys(keys, insecure)
+    policy = _policy(methods, no_peers, smallest_cohort, largest_epsilon)
+    if dry_run:
+        from fedtailor.flower.node.leaving import leaving
+        from fedtailor.views import console
+
+        console.show(*leaving(data, _roles(sets or ()), policy))
+        return
     from fedtailor.engines import usable_device
     from fedtailor.flower.node import joining
 
@@ -115,6 +140,7 @@ def join(
         device=usable_device(device, "--device"),
         allowed=tuple(allow or ()),
         roles=_roles(sets or ()),
+        policy=policy,
         once=once,
         say=_printer(quiet),
     )
@@ -189,7 +215,9 @@ def request(
     )
 
 
-@keys_commands.command(epilog="Example: fedtailor keys approve keys node.pub --name anna --fingerprint SHA256:...")
+@keys_commands.command(
+    epilog="Example: fedtailor keys approve keys my-key/node.pub --name dora --fingerprint FINGERPRINT"
+)
 def approve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of 'fedtailor keys init'.")],
     public: Annotated[Path, typer.Argument(metavar="NODE.PUB", help="The public key that the node made.")],
@@ -234,7 +262,8 @@ def show_audit(
     from fedtailor.flower import audit
     from fedtailor.views import console
 
-    events = audit.verified(folder / audit.FILE)
+    file = folder / audit.FILE
+    events = audit.verified(file) if file.exists() or not folder.is_dir() else []  # no coordinator has run yet
     if as_json:
         console.show_json({"events": events})
         return
@@ -259,6 +288,23 @@ def _require_keys(keys: Path | None, insecure: bool) -> None:
         typer.echo("warning: --insecure: anyone who reaches this port can read, change and join", err=True)
     elif keys is None:
         raise UserError("name the folder of keys with --keys (made by 'fedtailor keys init'), or use --insecure")
+
+
+def _policy(methods: str | None, no_peers: bool, smallest_cohort: int, largest_epsilon: float | None) -> "Policy":
+    """What a node's owner permits; a name that is no method would permit nothing, so it is a mistake."""
+    _require_flower()
+    from fedtailor.flower.node.policy import Policy
+    from fedtailor.methods import catalogue
+    from fedtailor.runs.accounting import check_installed
+
+    names = frozenset(name.strip() for name in (methods or "").split(",") if name.strip())
+    if unknown := sorted(name for name in names if ":" not in name and name not in catalogue()):
+        raise UserError(f"--methods: there is no method {unknown[0]!r}; 'fedtailor methods' lists them")
+    if methods is not None and not names:
+        raise UserError("--methods names no method: leave it out, or name one")
+    if largest_epsilon is not None:
+        check_installed("--largest-epsilon")
+    return Policy(names, not no_peers, smallest_cohort, largest_epsilon)
 
 
 def _printer(quiet: bool) -> Callable[[str], None]:

@@ -21,7 +21,7 @@ class FedAvgFT(Method):
     ft_epochs: int = Field(5, ge=0, le=10_000, description="epochs of fine-tuning; 0 deploys the global model")
 
     def inert(self) -> str | None:
-        return "ft_epochs = 0 deploys the global model without fine-tuning" if self.ft_epochs == 0 else None
+        return "ft_epochs = 0 fine-tunes nothing: clients deploy FedAvg's global model" if self.ft_epochs == 0 else None
 
     def coincides(self, other: Method, training: TrainingSettings) -> str | None:
         if type(other) is FedAvg and training.steps is None and self.ft_epochs == training.epochs:

@@ -1,6 +1,6 @@
 """The privacy that a run promises: epsilon by Opacus' accountant, and what it does not cover."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
@@ -69,6 +69,20 @@ def gaussian_epsilon(noise: float, rate: float, steps: int, delta: float) -> flo
     return float(accountant.get_epsilon(delta))
 
 
+def combined_epsilon(rows: Iterable[tuple[float, float, int]], delta: float = 1e-5) -> float:
+    """Epsilon of all these noisy sums together; a row has noise, rate and steps. Without noise it is infinite."""
+    history = [row for row in rows if row[2]]
+    if not all(0 < noise < float("inf") and 0 < rate <= 1 for noise, rate, _ in history):
+        return float("inf")
+    if not history:
+        return 0.0
+    from opacus.accountants import RDPAccountant
+
+    accountant = RDPAccountant()
+    accountant.history = history
+    return float(accountant.get_epsilon(delta))
+
+
 def client_promise(experiment: Experiment, rounds: int) -> Promise | None:
     """What a run promises its clients after this number of rounds; None without such privacy."""
     privacy = experiment.privacy
@@ -120,7 +134,7 @@ def check_privacy(experiment: Experiment, network: Network) -> None:
 
 def _check_clients(experiment: Experiment, network: Network) -> None:
     where, method = "privacy.level = 'client'", experiment.method
-    _check_installed(where)
+    check_installed(where)
     if not (method.card.only_sums and method.averages_once):
         raise UserError(
             f"{where}: {type(method).name} needs more than one sum of what clients send; see 'fedtailor methods' for "
@@ -144,7 +158,7 @@ def _check_clients(experiment: Experiment, network: Network) -> None:
 
 def _check_records(experiment: Experiment, network: Network) -> None:
     where, method = "training.dp_sgd", experiment.method
-    _check_installed(where)
+    check_installed(where)
     if not method.trains_only or method.needs_validation:
         raise UserError(
             f"{where}: {type(method).name} uses clients' data in other ways than plain training, which get no noise; "
@@ -154,6 +168,7 @@ def _check_records(experiment: Experiment, network: Network) -> None:
         raise UserError(f"{where}: model {experiment.model.name!r} cannot be trained privately: {reason}")
 
 
-def _check_installed(where: str) -> None:
+def check_installed(where: str) -> None:
+    """Raise a `UserError` if the accountant is not installed."""
     if find_spec("opacus") is None:
         raise UserError(f"{where} needs opacus: pip install 'fedtailor[dp]'")

@@ -133,7 +133,7 @@ class Ledger:
                 return []
             concerned |= useless.keys()
             reasons += useless.values()
-        alone = len(concerned) == 1 < self.store.meta("clients")
+        alone = len(concerned) == 1 < (self.store.meta("clients") or 1)
         return reasons if len(last) == rounds and not alone else []
 
     def commit(

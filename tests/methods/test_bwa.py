@@ -30,6 +30,7 @@ from tests.support.adjustment import (
     assert_pre_training_goes_on_exactly,
     by_size,
     deploy,
+    eight,
     fedavg_with_batches_of_seven,
     model_after,
     tables,
@@ -78,7 +79,7 @@ class Told(BWA):
 
     def judge(self, client: Client, payload: Payload) -> Payload:
         first = float(payload["model"][W]) == 1.0
-        correct = 0 if first else (2, 1, 1.5, 4)[client.round - 1]
+        correct = 0 if first else (2, 1, 1 + client.id, 4)[client.round - 1]
         return Payload(numbers={"summed": 0.0, "correct": correct, "samples": 8})
 
 
@@ -93,7 +94,7 @@ class Told(BWA):
 )
 def test_the_rewards_by_hand(tmp_path: Path, reward: str, wanted: list[float]) -> None:
     settings = with_method({**SCALAR, "rounds": 4}, Told(agents=tables(), reward=reward))  # type: ignore[arg-type]
-    with run(settings, folder=tmp_path / "run", federation=two(), deciders=always([3, 0.5, 0.5])) as done:
+    with run(settings, folder=tmp_path / "run", federation=eight(), deciders=always([3, 0.5, 0.5])) as done:
         assert done.rewards()[ADJUSTMENT] == pytest.approx(wanted, abs=1e-6)
         assert [float(row["observation"][0, 4]) for row in done.decisions()] == [0, 0.25, 0.125, 0.1875]
 
@@ -111,7 +112,7 @@ class Silent(Told):
 
 def test_a_reward_compares_two_models_on_the_data_of_the_same_clients(tmp_path: Path) -> None:
     """Client 1 is always right: 8/16 before round 1, but without it 0/8 and 2/8; with both 10/16 and 9/16."""
-    with run(with_method(SCALAR, Silent(agents=tables())), folder=tmp_path / "run", federation=two()) as done:
+    with run(with_method(SCALAR, Silent(agents=tables())), folder=tmp_path / "run", federation=eight()) as done:
         assert done.rewards()[ADJUSTMENT] == pytest.approx([2.0, (9 - 10) / 10], abs=1e-6)
 
 
@@ -219,13 +220,14 @@ class Nearness(BWA):
 
     def judge(self, client: Client, payload: Payload) -> Payload:
         score = 1 - abs(float(payload["model"][W]) - 4) / 4
-        return Payload(numbers={"summed": 0.0, "correct": 100 * score, "samples": 100})
+        return Payload(numbers={"summed": 0.0, "correct": round(100 * score), "samples": 100})
 
 
 def test_it_learns_which_batch_size_and_whose_weights_help(tmp_path: Path) -> None:
     method = Nearness(smallest=1, largest=3, reward="objective", agents=tables(16, actor_lr=5e-3, discount=0.5))
     settings = {**SCALAR, "rounds": 4, "pretrain": {"episodes": 80}}
-    with pretrain(with_method(settings, method), folder=tmp_path / "policy", federation=two()) as done:
+    hundred = judged(HERE, ([1.0] * 100, [4.0] * 100))
+    with pretrain(with_method(settings, method), folder=tmp_path / "policy", federation=hundred) as done:
         decisions = done.decisions()
     first, last = (torch.stack([row["action"] for row in rows]).mean(0) for rows in (decisions[:40], decisions[-40:]))
     begins = torch.stack([row["action"][2] for row in decisions[:8]]).mean()
@@ -331,7 +333,7 @@ def test_pre_training_can_leave_the_best_policy_instead_of_the_last(
         pretraining = {"episodes": episodes, "keep": keep}
         settings = with_method({**SCALAR, "pretrain": pretraining}, Episodic(agents=tables()))
         folder = tmp_path / f"{keep}-{episodes}"
-        with pretrain(settings, folder=folder, federation=two()) as done:
+        with pretrain(settings, folder=folder, federation=eight()) as done:
             return done.agents(), dict(read_policy(folder).agents[ADJUSTMENT])
 
     state, best = policy("best", episodes)

@@ -15,6 +15,7 @@ import fedtailor
 from fedtailor.__main__ import main
 from fedtailor.runs import Run
 from fedtailor.runs.reproduce import check, execution, make_plan, plan, read_records, records, todo
+from fedtailor.version import RESULTS
 
 BASE = """
 name = "tiny"
@@ -118,7 +119,7 @@ def test_every_run_leaves_a_small_record_with_exact_numbers(made: Path) -> None:
 def test_the_page_says_how_it_was_made(made: Path) -> None:
     text = (made / "pages" / "tiny.md").read_text()
     assert "Written by `fedtailor reproduce recipes/tiny`" in text
-    assert "seeds 0, 1, 2, results version 1; the rounds of 9 runs took" in text
+    assert f"seeds 0, 1, 2, results version {RESULTS}; the rounds of 9 runs took" in text
     assert "torch 2" in text
     assert "| paper: fedavg" in text
     assert "| FedAvg is ahead " in text
@@ -162,7 +163,7 @@ def test_where_and_how_fast_it_runs_changes_no_key(copy: Path) -> None:
 
 def test_another_results_version_reruns_everything(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (plan, records):
-        monkeypatch.setattr(module, "RESULTS", 2)
+        monkeypatch.setattr(module, "RESULTS", RESULTS + 1)
     assert len(missing(copy / "tiny", copy)) == 9
 
 
@@ -176,7 +177,7 @@ def test_other_data_rerun_what_was_made_with_them(copy: Path) -> None:
 def test_the_size_of_the_paper_has_runs_and_a_page_of_its_own(copy: Path) -> None:
     assert len(missing(copy / "tiny", copy, "paper")) == 9
     assert reproduce(copy / "tiny", copy, "cost", "--size", "paper") == 0
-    assert "results version 1" in (copy / "pages" / "tiny-paper.md").read_text()
+    assert f"results version {RESULTS}" in (copy / "pages" / "tiny-paper.md").read_text()
     assert len(read_records(copy / "tiny")) == 18
 
 

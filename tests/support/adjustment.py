@@ -81,6 +81,11 @@ def two() -> Federation:
     return judged(HERE, ([1.0], [4.0]))
 
 
+def eight() -> Federation:
+    """Two clients with eight validation samples each."""
+    return judged(HERE, ([1.0] * 8, [4.0] * 8))
+
+
 def model_after(folder: Path, settings: Any, deciders: Mapping[str, Decider] | None = None) -> dict[str, Tensor]:
     """The global model at the end of a run."""
     with run(settings, folder=folder, deciders=deciders) as done:

@@ -10,11 +10,11 @@ import pytest
 
 from fedtailor.devices import clock
 from fedtailor.runs import Comparison, RoundClock, RoundReport, Run, compare
+from fedtailor.views.comparison import comparison_csv, comparison_grid
 from fedtailor.views.curves import comparison_curves, draw_comparison
 from fedtailor.views.pages import run_page
 from fedtailor.views.progress import Lines
 from fedtailor.views.report import failure_grid, report
-from fedtailor.views.tables import comparison_csv, comparison_grid
 
 SMALL: dict[str, Any] = {
     "name": "cmp",

@@ -5,7 +5,7 @@ A client's state never travels: its digest does, both ways. The engine checks ev
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from fedtailor.data.roster import Entry
@@ -52,6 +52,8 @@ class FlowerEngine(Engine):
         Seconds that a node has to answer a message.
     limit : int
         The largest message, in bytes.
+    privacy : mapping
+        The privacy of the run's clients, which owners of nodes may insist on.
     """
 
     remote: ClassVar[bool] = True
@@ -62,6 +64,7 @@ class FlowerEngine(Engine):
     rounds: int
     deadline: float
     limit: int
+    privacy: Mapping[str, Any] = field(default_factory=dict)
     _job: Job | None = None
 
     def start(self, job: Job) -> None:
@@ -103,7 +106,9 @@ class FlowerEngine(Engine):
         clients = [client for client in by_client if names[client] in connected]
         if not clients:
             return {}
-        messages = [(connected[names[client]], self._message(client, by_client[client])) for client in clients]
+        messages = [
+            (connected[names[client]], self._message(client, by_client[client], len(clients))) for client in clients
+        ]
         group = f"round {by_client[clients[0]][0].moment.round}"
         ids = self.link.push(messages, self.deadline + GRACE, group)
         return {
@@ -112,9 +117,9 @@ class FlowerEngine(Engine):
             if identity
         }
 
-    def _message(self, client: int, tasks: list[Task]) -> bytes:
+    def _message(self, client: int, tasks: list[Task], cohort: int) -> bytes:
         header, blobs = task_message(tasks)
-        message = encode({**header, **self._setting(client)}, blobs)
+        message = encode({**header, **self._setting(client), "cohort": cohort}, blobs)
         if len(message) > self.limit:
             raise UserError(
                 f"a message to {self.nodes.members[client].name!r} has {len(message):,} bytes, the limit is "
@@ -137,6 +142,7 @@ class FlowerEngine(Engine):
             "outline": {**federation.outline(), "names": []},  # a node need not know the others' names
             "data": self.nodes.data,
             "limit": self.limit,
+            "privacy": dict(self.privacy),
         }
 
     def _collect(self, pending: dict[str, PendingMessage]) -> list[list[Result]]:

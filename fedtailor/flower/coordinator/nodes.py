@@ -49,11 +49,14 @@ class Nodes:
         Nodes are grouped by the form of their data, so that one node with another shape cannot decide for the others.
         The nodes that are left over are turned away.
         """
-        self._wait_while(
-            lambda: len(self._largest_group()) < clients,
-            lambda: [entry.name for entry in self._largest_group()],
-            progress,
-        )
+
+        def missing() -> bool:
+            group = self._largest_group()
+            if len(group) < clients <= len(self.connected):
+                self._say_misfits({entry.name for entry in group})
+            return len(group) < clients
+
+        self._wait_while(missing, lambda: [entry.name for entry in self._largest_group()], progress)
         self.members = self._largest_group()[:clients]
         for name, node in list(self.connected.items()):
             try:
@@ -62,6 +65,14 @@ class Nodes:
                 del self.connected[name]
                 self._turn_away(node, name, str(reason))
         return self.members
+
+    def _say_misfits(self, fitting: set[str]) -> None:
+        """Say once which nodes do not count, although enough nodes are there."""
+        for name in sorted(self.connected.keys() - fitting):
+            sentence = f"{name} does not count: its data have another form than those of {', '.join(sorted(fitting))}"
+            if sentence not in self._said:
+                self._said.add(sentence)
+                self.say(sentence)
 
     def reconnect(self, members: list[Entry], seconds: float, progress: Callable[[list[str]], None]) -> None:
         """Wait for the nodes of a run that is resumed: at most ``seconds``, but until one node is connected."""
@@ -185,7 +196,9 @@ class Nodes:
             why = f": its data have the {part} {entry.form[part]}, not {self.members[0].form[part]}" if part else ""
             raise ValueError(f"{entry.name!r} does not belong to this run, which has begun{why}")
         if before.digest != entry.digest:
-            raise ValueError(f"the data of {entry.name!r} changed since the run began")
+            raise ValueError(
+                f"the data of {entry.name!r} changed since the run began, or its --state folder is another"
+            )
 
 
 def _fits(entry: Entry, group: list[Entry]) -> bool:

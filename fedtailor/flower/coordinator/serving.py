@@ -94,7 +94,7 @@ def serve_on(
     else:
         nodes.gather(clients, progress)
     limit, deadline = settings.engine.limit_bytes, settings.engine.deadline
-    engine = FlowerEngine(link, nodes, settings.name, settings.rounds, deadline, limit)
+    engine = FlowerEngine(link, nodes, settings.name, settings.rounds, deadline, limit, settings.privacy.model_dump())
     resources = Resources(given=federation_of(nodes.members, settings.data.preprocess), engine=engine)
     if members:
         done = resume(folder, resources=resources, callbacks=callbacks, engine=settings.engine.model_dump())

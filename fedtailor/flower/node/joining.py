@@ -15,6 +15,7 @@ from fedtailor.flower import programs
 from fedtailor.flower.folders import TemporaryFolder
 from fedtailor.flower.keys import NodeKeys
 from fedtailor.flower.node.node import Node, listen
+from fedtailor.flower.node.policy import Policy
 from fedtailor.flower.node.supernode import SuperNodeThread
 
 
@@ -28,6 +29,7 @@ def join(
     device: str = "cpu",
     allowed: tuple[str, ...] = (),
     roles: Roles = Roles(),
+    policy: Policy = Policy(),
     once: bool = False,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> None:
@@ -51,6 +53,8 @@ def join(
         Methods and networks (``module:Class``) that the coordinator may have this node import.
     roles : Roles
         What the columns of a CSV file are for.
+    policy : Policy
+        What this node's owner permits.
     once : bool
         Return when a run is finished, instead of waiting for the next.
     say : callable
@@ -69,7 +73,7 @@ def join(
     host, port = _parse_address(coordinator)
     node_keys = None if keys is None else NodeKeys(keys)
     name = name or (keys.resolve().name if keys else socket.gethostname())
-    node = Node(name, data, folder, device=device, allowed=allowed, roles=roles, say=say)
+    node = Node(name, data, folder, device=device, allowed=allowed, roles=roles, policy=policy, say=say)
     with _locked(folder), _stop_on_signals() as stop:
         say(f"{name}: {len(node.samples):,} samples, which stay here; states in {folder}")
         home = TemporaryFolder()

@@ -20,8 +20,9 @@ from fedtailor.engines import Job, Result, Task
 from fedtailor.engines.codec import job_from, result_message, tasks_from
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError, one_line
+from fedtailor.flower.node.policy import Policy
 from fedtailor.flower.node.sources import load_data
-from fedtailor.flower.node.states import StateStore
+from fedtailor.flower.node.states import StateStore, keyed
 from fedtailor.learning.precision import native_bf16
 from fedtailor.messages.frames import Closed, decode, encode, receive, send
 from fedtailor.messages.trees import digest
@@ -47,6 +48,8 @@ class Node:
         Methods and networks (``module:Class``) that the coordinator may have this node import.
     roles : Roles
         What the columns of a CSV file are for.
+    policy : Policy
+        What this node's owner permits.
     say : callable
         Receives a sentence for each training and for the end of a run.
     """
@@ -60,9 +63,11 @@ class Node:
         device: str = "cpu",
         allowed: tuple[str, ...] = (),
         roles: Roles = Roles(),
+        policy: Policy = Policy(),
         say: Callable[[str], None] = lambda sentence: None,
     ):
         self.name, self.folder, self.device, self.allowed, self.say = name, folder, device, allowed, say
+        self.policy = policy
         self.samples, self.rows = load_data(data, roles)
         self.finished = False  # whether the coordinator has announced the end of the run
         self._federation: tuple[str, Federation, str] | None = None  # with the key of its split and its digest
@@ -81,6 +86,7 @@ class Node:
             with imports.foreign(self.allowed, "this node's owner can allow it with --allow {name}"):
                 return self._execute_all(header, blobs)
         except UserError as refusal:
+            self.say(f"refused: {one_line(refusal)}")
             return encode({"kind": "refusal", "reason": str(refusal)})
         except Exception as error:
             return encode({"kind": "refusal", "reason": f"{type(error).__name__}: {error}"[:500]})
@@ -93,7 +99,8 @@ class Node:
         preprocess = DataSettings.model_validate(data["settings"]).preprocess
         bf16 = "native" if native_bf16(self.device) else "emulated"
         entry = Entry.of(self.name, self._split(data), {**environment(), "bf16": bf16}, preprocess)
-        return encode({"kind": "hello", "entry": asdict(entry)})
+        assert self._federation is not None
+        return encode({"kind": "hello", "entry": asdict(replace(entry, digest=self._federation[2]))})
 
     def _finish(self, header: Mapping[str, Any]) -> bytes:
         self.finished = True
@@ -108,11 +115,14 @@ class Node:
         tasks = tasks_from(header, blobs)
         if any(task.client not in (-1, header["client"]) for task in tasks):
             raise UserError("this is a task for another client")
+        self._check_method(header["job"]["method"][0])
+        self.policy.check(header, tasks, self.folder)
         worker = self._worker_for(header)
         states = StateStore(self._run_folder(header) / "states")
         results = [self._execute(task, worker, states, header) for task in tasks]
-        answer, data = result_message(results)
         assert self._federation is not None
+        self.policy.charge(header, results, len(self._federation[1].train[0]), self.folder)
+        answer, data = result_message(results)
         reply = encode({**answer, "digest": self._federation[2]}, data)
         if len(reply) > header["limit"]:
             raise UserError(f"its answer has {len(reply):,} bytes; the limit is {header['limit']:,}")
@@ -164,14 +174,13 @@ class Node:
         if self._federation is None or self._federation[0] != key:
             settings = DataSettings.model_validate(data["settings"])
             made = one_client(self.samples, self.rows, settings, data["seed"], data["validation"])
-            self._federation = (key, made, made.digest())
+            self._federation = (key, made, keyed(self.folder, made.digest()))
         return self._federation[1]
 
     def _worker_for(self, header: Mapping[str, Any]) -> Worker:
         """Return a worker for the job of a message: the last one if the job is the same."""
         key = digest(encode({name: header[name] for name in ("job", "client", "clients", "outline", "data")}))
         if self._worker is None or self._worker[0] != key:
-            self._check_method(header["job"]["method"][0])
             here = self._split(header["data"])
             samples = _prepared(_relabelled(here.samples, header["outline"]), header["outline"], here.train[0])
             federation = Federation(samples, here.train, here.val, here.test, (self.name,))

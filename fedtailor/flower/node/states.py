@@ -4,6 +4,7 @@ The coordinator identifies a state by its digest, stores the digest with the rou
 So a node that saved a state of a round that was never completed resumes from the state that the coordinator knows.
 """
 
+import hmac
 import os
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedtailor.flower.folders import make_private
 from fedtailor.messages.trees import digest
 from fedtailor.methods import Moment
 
+SECRET = "secret"  # the node's own key, which never leaves it
 Version = tuple[int, int]  # episode, round
 FILE = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-[0-9a-f]{32}")  # the name of a state; other files are left alone
 DRAFT = ".part"  # the ending of a file that is not complete
@@ -81,3 +83,33 @@ class StateStore:
         for version, file in self._files():
             if version < (moment.episode, moment.round) and not (keep and file.name.endswith(f"-{keep}")):
                 file.unlink(missing_ok=True)
+
+
+def keyed(folder: Path, plain: str) -> str:
+    """Return a digest of the data that nobody without this folder can compute, so that it confirms no guess.
+
+    Parameters
+    ----------
+    folder : Path
+        The node's folder, which gets a random key of its own.
+    plain : str
+        The digest that everybody with the same data would compute.
+    """
+    return hmac.new(_secret(folder), plain.encode(), "sha256").hexdigest()[:32]
+
+
+def _secret(folder: Path) -> bytes:
+    file = folder / SECRET
+    make_private(folder)
+    draft = folder / f"{SECRET}{DRAFT}"
+    if not file.exists():  # one process at a time uses the folder
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            opened.write(os.urandom(32))
+            opened.flush()
+            os.fsync(opened.fileno())
+        draft.replace(file)
+    key = file.read_bytes()
+    if len(key) != 32:
+        raise UserError(f"the file {SECRET} in {folder.name} is damaged: restore it from a copy, or use a new folder")
+    return key
