@@ -132,11 +132,12 @@ def client_document(folder: Path, which: str) -> Document:
 def decisions_document(folder: Path) -> Document:
     """Every declared decision: what was answered in each round, a row per client or one for all, and rewards."""
     with Run(folder) as run:
-        label, rows = run.label, run.decisions()
+        names, rows = run.names, run.decisions()
         each = run.settings["rounds"]
         found: dict[str, dict[int, list[Document]]] = defaultdict(lambda: defaultdict(list))
         for row in rows:
-            about = "all clients" if row["about"] is None else label(row["about"])
+            which = row["about"]
+            about = "all clients" if which is None else names[which] if names else str(which)
             answer = {"about": about, "action": _numbers(row["action"]), "reward": row["reward"]}
             found[row["name"]][row["episode"] * each + row["round"]].append(answer)
     return {
@@ -152,7 +153,7 @@ def data_document(folder: Path) -> Document:
     try:
         with Run(folder) as run:
             federation = run.federation()
-            labels = [run.label(client) for client in range(run.client_count)] if run.names else None
+            labels = run.names
     except UserError as error:
         return {"error": str(error)}
     shown = thinned(range(federation.clients), COLUMNS)

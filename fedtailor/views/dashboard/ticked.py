@@ -1,5 +1,6 @@
 """Compares the runs that somebody ticked in the dashboard."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,15 @@ from fedtailor.views.report import method_text
 MODELS = ("final", "held", "global", "received")
 
 
+# Settings in which the runs of one group may differ: they are its seeds, or change no result.
+FREE = ("name", "seed", "engine", "compare", "pretrain")
+
+
 @dataclass(frozen=True)
 class _Ticked:
+    name: str
     label: str
+    kind: str  # all settings that matter, as a text
     seed: int
     data: str
     measure: tuple[str, bool, bool]  # name, percent, less is better
@@ -32,16 +39,14 @@ class _Ticked:
 
 
 def ticked_document(folders: Sequence[Path]) -> dict[str, Any]:
-    """Runs side by side, grouped by method and its settings; the first group is the baseline.
+    """Runs side by side, grouped by all settings but the seed; the first group is the baseline.
 
     A difference is decided only over seeds in which both runs had the same data.
     """
     runs = [_read(folder) for folder in folders]
     if len({run.measure for run in runs}) > 1:
         raise UserError("these runs have different headline measures: tick runs that can be compared")
-    groups: dict[str, list[_Ticked]] = {}
-    for run in runs:
-        groups.setdefault(run.label, []).append(run)
+    groups, notes = _groups(runs)
     name, percent, less = runs[0].measure
     baseline = next(iter(groups))
     rows = [_row(label, those, groups[baseline], percent, less) for label, those in groups.items()]
@@ -57,7 +62,8 @@ def ticked_document(folders: Sequence[Path]) -> dict[str, Any]:
         "every": 1,
         "names": {},
         "clients": [
-            {"label": label, "seeds": {r.seed: _list(r.values) for r in those}} for label, those in groups.items()
+            {"label": label, "seeds": {_pair(run, runs): _list(run.values) for run in those}}
+            for label, those in groups.items()
         ],
         "distribution": [
             {"label": label, "quantiles": found}
@@ -78,8 +84,33 @@ def ticked_document(folders: Sequence[Path]) -> dict[str, Any]:
             "rows": rows,
             "words": [0, 1, 4],
         },
-        "notes": [f"{CRITERION} {comparisons_text(compared)}"] if compared else [],
+        "notes": [*notes, *([f"{CRITERION} {comparisons_text(compared)}"] if compared else [])],
     }
+
+
+def _groups(runs: Sequence[_Ticked]) -> tuple[dict[str, list[_Ticked]], list[str]]:
+    """The runs by label. Runs that differ in more than the seed are never averaged; a seed counts once."""
+    kinds: dict[str, list[_Ticked]] = {}
+    notes = []
+    for run in runs:
+        those = kinds.setdefault(run.kind, [])
+        if any(other.seed == run.seed for other in those):
+            notes.append(f"{run.name} is left out: a ticked run has the same settings and seed.")
+        else:
+            those.append(run)
+    labels = [those[0].label for those in kinds.values()]
+    found = {}
+    for those in kinds.values():
+        label = those[0].label
+        found[label if labels.count(label) == 1 else f"{label}: {those[0].name}"] = those
+    return found, notes
+
+
+def _pair(run: _Ticked, runs: Sequence[_Ticked]) -> str:
+    """The seed; with a mark if other runs of this seed have other data or another model, so that they are no pair."""
+    alike = list(dict.fromkeys((one.data, one.model) for one in runs if one.seed == run.seed))
+    place = alike.index((run.data, run.model))
+    return f"{run.seed}{f' (other data, {place + 1})' if place else ''}"
 
 
 def _read(folder: Path) -> _Ticked:
@@ -92,7 +123,9 @@ def _read(folder: Path) -> _Ticked:
         measure = (run.headline, run.shows_percent, run.less_is_better)
         mean = last[model].main.mean if model else None
         label = method_text(run.settings["method"])
-        return _Ticked(label, run.settings["seed"], run.data_digest, measure, curves[:1], model, mean, values)
+        kind = json.dumps({k: v for k, v in run.settings.items() if k not in FREE}, sort_keys=True, default=str)
+        seed = run.settings["seed"]
+        return _Ticked(folder.name, label, kind, seed, run.data_digest, measure, curves[:1], model, mean, values)
 
 
 def _row(label: str, ours: list[_Ticked], base: list[_Ticked], percent: bool, less: bool) -> list[str]:
