@@ -90,9 +90,10 @@ def meant(name: str) -> str | None:
 
 
 def shown_key(part: int | str) -> str:
-    """A key as an error shows it."""
+    """A key as an error shows it, shortened."""
     text = str(part)
-    return text if text.replace("-", "").replace("_", "").isalnum() else repr(part)
+    text = text if text.replace("-", "").replace("_", "").isalnum() else repr(part)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def shown(value: Any) -> str:

@@ -71,4 +71,5 @@ def test_the_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["keys", "revoke", str(folder), "anna"]) == 0
     assert "anna" not in keys.ServerKeys(folder).public_keys()
     assert main(["keys", "revoke", str(folder), "anna"]) == 2
-    assert main(["keys", "audit", str(folder)]) == 2  # no coordinator has run
+    assert main(["keys", "audit", str(folder)]) == 0  # no coordinator has run: no events
+    assert main(["keys", "audit", str(folder / "nowhere")]) == 2
