@@ -48,7 +48,7 @@ def refusals(files: Path, folder: Path, policy: Policy, method: str, **more: Any
     serve_on(Wire(there), settings(method, **{**SCALE, **more}), folder / "run").close()
     with Store(folder / "run") as store:
         events = store.rows("SELECT round, client, detail FROM events ORDER BY id")
-    assert {event["client"] for event in events} <= {1}
+    assert {event["client"] for event in events} <= {1}, events
     return [(event["round"], event["detail"]) for event in events]
 
 
