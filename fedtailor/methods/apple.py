@@ -27,6 +27,7 @@ class APPLE(Method):
     """
 
     name: ClassVar = "apple"
+    averages: ClassVar = False
 
     mu: float = Field(0.1, ge=0, le=1000, description="strength of the pull of p_i to the data shares p0")
     L: float = Field(0.2, gt=0, le=1, description="share of the rounds after which the pull is 0")

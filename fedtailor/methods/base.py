@@ -95,6 +95,7 @@ class Method(BaseModel):
     needs_validation: ClassVar[bool] = False
     uses_clock: ClassVar[bool] = False  # whether decisions depend on the time of tasks
     uses_accuracy: ClassVar[bool] = False  # whether rewards or weights depend on accuracy, which a regression lacks
+    averages: ClassVar[bool] = True  # whether finish calls server.average, which aggregation.rule is about
     counts_epochs: ClassVar[bool] = False  # whether it chooses numbers of epochs and ignores training.steps
     # Promises: two save work in evaluation, two make privacy possible. A class that overrides one of the named
     # functions breaks the promise unless it repeats it: `received_from_payload: ClassVar[bool] = True`.

@@ -21,6 +21,7 @@ class FedAMP(Method):
     """
 
     name: ClassVar = "fedamp"
+    averages: ClassVar = False
 
     lam: float = Field(
         5e-7,

@@ -24,6 +24,7 @@ class FedFomo(Method):
     """
 
     name: ClassVar = "fedfomo"
+    averages: ClassVar = False
     needs_validation: ClassVar = True
 
     M: int = Field(5, ge=0, le=10_000, description="number of peers' models that a client downloads per round")

@@ -117,6 +117,7 @@ class View:
 class HeadMixing(AgentMethod):
     """A method in which an agent mixes every client's head from those of the previous cohort and its own."""
 
+    averages: ClassVar = False
     needs_validation: ClassVar = True
     uses_accuracy: ClassVar = True
     carries: ClassVar = ("learned",)

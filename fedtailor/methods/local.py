@@ -10,6 +10,7 @@ class Local(Method):
     """
 
     name: ClassVar = "local"
+    averages: ClassVar = False
     shares: ClassVar = "none"
 
 

@@ -25,6 +25,7 @@ class PFedLA(Method):
     """
 
     name: ClassVar = "pfedla"
+    averages: ClassVar = False
 
     lr: float = Field(5e-3, ge=0, le=1000, description="learning rate of the hypernetworks; 0 keeps the plain mean")
     embedding: int = Field(100, ge=1, le=10_000, description="size of a client's embedding v_i")

@@ -10,15 +10,12 @@ from fedtailor.learning import sample_rate, why_not_private
 from fedtailor.models import Network
 from fedtailor.runs.settings import Experiment
 
-NOT_COVERED = {
-    "client": ("the numbers of samples of the clients", "the scores on the clients' test data"),
-    "record": (
-        "the numbers of samples of the clients",
-        "their training losses",
-        "the scores on the clients' test data",
-        "standardised inputs, if data.preprocess uses sums of the data",
-    ),
-}
+NOT_COVERED = (
+    "the numbers of samples of the clients",
+    "their training losses",
+    "the scores on the clients' test data",
+    "sums of the data that data.preprocess uses",
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def client_promise(experiment: Experiment, rounds: int) -> Promise | None:
         return None
     assert not isinstance(experiment.participation.ratio, tuple)
     epsilon = gaussian_epsilon(privacy.noise, experiment.participation.ratio, rounds, privacy.delta)
-    return Promise("client", epsilon, privacy.delta, rounds, NOT_COVERED["client"])
+    return Promise("client", epsilon, privacy.delta, rounds, NOT_COVERED)
 
 
 def record_promise(
@@ -121,7 +118,7 @@ def record_promise(
         if key not in known:
             known[key] = gaussian_epsilon(private.noise, *key, delta)
         largest = max(largest, known[key])
-    return Promise("record", largest, delta, rounds, NOT_COVERED["record"])
+    return Promise("record", largest, delta, rounds, NOT_COVERED)
 
 
 def check_privacy(experiment: Experiment, network: Network) -> None:

@@ -100,11 +100,16 @@ def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> It
     """A sentence for every setting that makes the method inert or breaks one of its assumptions."""
     method = settings.method
     timeless = method.uses_clock and settings.devices is None and not remote
+    rule = settings.aggregation.rule
+    idle = rule != "mean" and not method.averages
     numbers = not loop.made.job.federation.samples.classes
     for doubt in (
         method.inert(),
         method.misfit(settings.training, loop.server.network),
         "there is no table [devices]: all devices are taken to be equal" if timeless else None,
+        f"it averages no replies, so aggregation.rule = {rule!r} does nothing; clip and gate protect it"
+        if idle
+        else None,
         "it rewards or weights by accuracy, which is 0 in a regression" if method.uses_accuracy and numbers else None,
     ):
         if doubt:

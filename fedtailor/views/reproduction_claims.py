@@ -16,7 +16,7 @@ from fedtailor.views.tables import Grid
 FILE = "claims.md"
 NOT_RUN: dict[Size, str] = {"laptop": "not run at this version", "paper": "not run at the paper's size"}
 NO_TABLE = "no table tests it"
-NAMED = 2  # so many comparisons are named one by one; more are summarised
+NAMED = 2  # the number of comparisons that are named one by one; more are summarised
 VERDICTS: tuple[Verdict, ...] = ("holds", "level", "does not", "not decidable at this size")
 ABOUT = (
     "*Laptop*: data, networks and rounds cut for two cores, as the recipe says. *Paper's size*: the clients, samples, "

@@ -144,3 +144,10 @@ def test_processes_give_the_same_bits(tmp_path):
         run = fedtailor.run({**SETTINGS, **tables, "rounds": 2, "engine": engine}, folder=tmp_path / engine["kind"])
         found.append([(m["model"], m["round"], m["loss"]) for m in run.metrics()])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("method", "said"), [("fedamp", True), ("pfedrlla", True), ("fedavg", False)])
+def test_a_rule_that_a_method_does_not_use_is_a_footnote(tmp_path, method, said):
+    settings = {**SETTINGS, "rounds": 1, "method": {"name": method}, "aggregation": {"rule": "median"}}
+    run = fedtailor.run(settings, folder=tmp_path / "run")
+    assert any("aggregation.rule = 'median' does nothing" in sentence for sentence in run.warnings) == said

@@ -63,7 +63,7 @@ class Summary:
         )
 
     def check(self, features: int, columns: Sequence[Column], values: int) -> None:
-        """Raise a `ValueError` if these cannot be the sums of so many features with so many values each."""
+        """Raise a `ValueError` if these cannot be the sums of this number of features and values."""
         told = len(self.counts)
         sizes = [len(column.categories) for column in columns]
         if not (len(self.missing) == features and told == len(self.sums) == len(self.squares) in (0, features)):

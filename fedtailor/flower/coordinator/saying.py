@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fedtailor.errors import one_line
 
 MAX_SENTENCE = 500  # characters
-MOST, SECONDS = 30, 10.0  # sentences in so many seconds
+MOST, SECONDS = 30, 10.0  # at most MOST sentences in SECONDS
 
 
 class Saying:
