@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo install test lint unit browser coverage test-slow test-federation benchmark mutants clean
+.PHONY: help demo install test lint unit browser coverage test-slow test-federation benchmark mutants lock docs clean
 
 help:
 	@echo "make demo       install and compare five methods on bundled data (about a minute)"
@@ -14,6 +14,8 @@ help:
 	@echo "make test-federation  a real federation on this machine, and everything that can go wrong in it"
 	@echo "make benchmark  speed and memory as ratios (needs FEDTAILOR_DATA with fashion-mnist)"
 	@echo "make mutants    change the code in 500 small ways and count how many the tests notice (about an hour)"
+	@echo "make docs       the documentation as a site in build/site"
+	@echo "make lock       write the lock files again after a change of pyproject.toml"
 	@echo "make clean      remove the environment and caches (runs/ stays)"
 
 demo: .venv/installed
@@ -55,19 +57,31 @@ benchmark: .venv/installed
 mutants: .venv/tested
 	$(BIN)/python -m tests.support.mutants
 
+docs: .venv/tested
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@echo "to read it: $(BIN)/python -m http.server --directory build/site (works without a network, and so does its search)"
+
 # torch first and alone: as a dependency of another package it would bring several GB of CUDA builds along
 .venv/torch:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@touch $@
 
-.venv/installed: .venv/torch pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+# the versions and hashes of the lock files; the package itself is built with the locked setuptools
+LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement
+SELF := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+
+.venv/installed: .venv/torch pyproject.toml requirements/core.lock
+	$(LOCKED) requirements/core.lock
+	$(SELF)
 	@touch $@
 
-.venv/tested: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+.venv/tested: .venv/installed requirements/dev.lock
+	$(LOCKED) requirements/dev.lock
 	@touch $@
+
+lock: .venv/tested
+	$(BIN)/python requirements/lock.py $(OPTIONS)
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -1,8 +1,9 @@
 """Run benchmarks and write a page of each under docs/results: ``python benchmarks/publish.py [NAME ...]``.
 
 Names are pages: benchmarks (start, speed, memory), federation, method-speed (methods), fedah-speed (the methods that
-FedAH is compared with, at its one epoch), ray-cost (ray_cost), pfedrlla-cost (pfedrlla_cost) and precision-speed
-(precision); all by default. Names after ``method-speed`` measure only these methods again.
+FedAH is compared with, at its one epoch), ray-cost (ray_cost), pfedrlla-cost (pfedrlla_cost), precision-speed
+(precision) and watching-cost (watching: the dashboard); all by default. Names after
+``method-speed`` measure only these methods again.
 """
 
 import json
@@ -24,6 +25,7 @@ PAGES = {
     "ray-cost": ("ray_cost",),
     "pfedrlla-cost": ("pfedrlla_cost",),
     "precision-speed": ("precision",),
+    "watching-cost": ("watching",),
 }
 
 

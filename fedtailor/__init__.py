@@ -8,9 +8,10 @@ Importing this package is instant: torch is loaded by the first thing that needs
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, without_torch
 from fedtailor.version import __version__
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         Comparison,
         Experiment,
         Run,
+        adapt,
         compare,
         experiment,
         export_client,
@@ -44,10 +46,14 @@ if TYPE_CHECKING:
         pretrain,
         resume,
         run,
+        track,
+        tune,
     )
+    from fedtailor.views.notebook import picture
 
 _HOMES = {
     "Federation": "fedtailor.data",
+    "picture": "fedtailor.views.notebook",
     **dict.fromkeys(
         (
             "AgentMethod",
@@ -73,6 +79,7 @@ _HOMES = {
             "Comparison",
             "Experiment",
             "Run",
+            "adapt",
             "compare",
             "experiment",
             "export_client",
@@ -81,10 +88,14 @@ _HOMES = {
             "pretrain",
             "resume",
             "run",
+            "track",
+            "tune",
         ),
         "fedtailor.runs",
     ),
 }
+
+_active = False
 
 __all__ = [
     "AgentMethod",
@@ -108,21 +119,40 @@ __all__ = [
     "Server",
     "UserError",
     "__version__",
+    "adapt",
     "compare",
     "experiment",
     "export_client",
     "export_global",
     "load_model",
+    "picture",
     "pretrain",
     "resume",
     "run",
+    "track",
+    "tune",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'fedtailor' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        _activate_notebook()
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise without_torch() from None
+
+
+def _activate_notebook() -> None:
+    """In Jupyter or IPython, let runs show their progress and pictures."""
+    global _active
+    if not _active and "IPython" in sys.modules:
+        _active = True
+        if (shell := sys.modules["IPython"].get_ipython()) is not None:
+            importlib.import_module("fedtailor.views.notebook").activate(shell)
 
 
 def __dir__() -> list[str]:

@@ -3,25 +3,30 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, without_torch
+
+if TYPE_CHECKING:
+    from click import ClickException
 
 STOPPED = 130  # the exit code that shells expect after Ctrl-C
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    from click.exceptions import Abort, ClickException
+    from typer import Abort, BadParameter
 
     from fedtailor.cli import app
 
+    # click's own class, or that of the copy of click in typer 0.26 and later
+    mistake = cast("type[ClickException]", BadParameter.__mro__[2])
     _tolerate_encodings(sys.stdout, sys.stderr)
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # so that the user's methods and networks in this folder can be imported
     try:
         code = app(args=arguments, prog_name="fedtailor", standalone_mode=False)
-    except ClickException as error:
+    except mistake as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "fedtailor"
         return _fail(f"{error.format_message()}{_meant(error)} (see '{command} --help')")
@@ -30,6 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if details := getattr(error, "details", ""):
             print(details.rstrip(), file=sys.stderr)
         return _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return _fail(str(without_torch()))
     except (Abort, KeyboardInterrupt):
         print("stopped", file=sys.stderr)
         return STOPPED
@@ -38,13 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _meant(error: Exception) -> str:
     """The setting that an unknown option means, such as --learning-rate."""
-    from click.exceptions import NoSuchOption
-
-    if not isinstance(error, NoSuchOption):
+    option = getattr(error, "option_name", None)
+    if option is None or type(error).__name__ != "NoSuchOption":
         return ""
     from fedtailor.runs.mistakes import meant
 
-    setting = meant(error.option_name.lstrip("-"))
+    setting = meant(option.lstrip("-"))
     return "" if setting is None else f" Write --set {setting}=VALUE."
 
 

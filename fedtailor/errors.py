@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 MAX_TEXT = 300  # characters of a stranger's text
+CPU_BUILD = "PyTorch's install page has the command for the CPU build"
 
 
 class UserError(Exception):
@@ -20,6 +21,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UserError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(names)})")
+
+
+def without_torch() -> UserError:
+    """The error for a machine on which torch is not installed."""
+    return UserError(f"torch is not installed: pip install torch ({CPU_BUILD}, which saves gigabytes without a GPU)")
 
 
 def one_line(text: object, most: int = MAX_TEXT) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedtailor.__main__ import main
 from fedtailor.methods import catalogue
 from fedtailor.views.cards import method_facts, methods_document
 
@@ -52,6 +53,32 @@ def test_every_snippet_of_bring_your_own_data_runs_in_order(tmp_path: Path) -> N
     assert "cairo" in done.stdout
 
 
+def test_every_snippet_of_tune_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "tune.md"
+    for line in "".join(blocks(page, "sh")).splitlines():
+        assert main([*line.split()[1:], "--engine", "inline", "--quiet"]) == 0, line
+    (code,) = blocks(page, "python")
+    exec(code, {})
+    assert (tmp_path / "runs" / "prox-tune" / "best.toml").exists()
+
+
+def test_the_commands_of_trackers_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("tensorboard", "mlflow"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    pytest.importorskip("pandas")
+    (code,) = blocks(ROOT / "docs" / "trackers.md", "python")
+    exec(code, {})
+    (text,) = blocks(ROOT / "docs" / "trackers.md", "sh")
+    for line in text.splitlines():
+        assert main(line.split()[1:]) == 0, line
+    assert {path.name for path in (tmp_path / "runs" / "tracked").iterdir()} >= {"tensorboard", "report.html"}
+    assert list((tmp_path / "runs" / "mlflow-files").glob("*/artifacts/report.html"))
+
+
 def test_every_command_of_the_readme_exists() -> None:
     text = "\n".join(blocks(ROOT / "README.md", ""))
     known = subprocess.run([sys.executable, "-m", "fedtailor", "--help"], capture_output=True, text=True).stdout
@@ -71,3 +98,14 @@ def test_the_page_of_the_methods_is_what_the_command_writes() -> None:
     assert (ROOT / "docs" / "methods.md").read_text(encoding="utf-8") == page, (
         "write it again: fedtailor methods --markdown > docs/methods.md"
     )
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """Warnings are errors: links and anchors that lead nowhere among them. Nothing is loaded from another host."""
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?https?://[^">]+', page) == []
+    assert (tmp_path / "site" / "search" / "search_index.json").exists()

@@ -4,7 +4,20 @@ from typing import Annotated
 
 import typer
 
-from fedtailor.cli import comparing, data, exporting, federation, looking, preparing, reproducing, running, showing
+from fedtailor.cli import (
+    adapting,
+    advising,
+    comparing,
+    data,
+    exporting,
+    federation,
+    looking,
+    preparing,
+    reproducing,
+    running,
+    showing,
+    tracking,
+)
 from fedtailor.version import __version__
 
 app = typer.Typer(
@@ -14,7 +27,19 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-for group in (running, comparing, reproducing, showing, looking, federation, preparing, exporting):
+for group in (
+    running,
+    comparing,
+    advising,
+    reproducing,
+    showing,
+    looking,
+    federation,
+    preparing,
+    exporting,
+    adapting,
+    tracking,
+):
     app.add_typer(group.commands)
 app.add_typer(data.commands, name="data")
 app.add_typer(federation.keys_commands, name="keys")

@@ -17,6 +17,7 @@ from fedtailor.cli.options import (
     Rounds,
     RunsFolder,
     Sets,
+    Track,
     Workers,
 )
 from fedtailor.cli.settings import settings_from, shared_options, split_list, whole_numbers
@@ -45,6 +46,7 @@ def compare(
     data_dir: DataDir = None,
     workers: Workers = None,
     engine: EngineKind = None,
+    track: Track = None,
     out: RunsFolder = Path("runs"),
     as_json: Json = False,
     quiet: Quiet = False,
@@ -62,7 +64,7 @@ def compare(
             "compare.model": model,
             "compare.baseline": baseline,
             "compare.pooled": pooled or None,
-            **shared_options(name, data_dir, workers, engine),
+            **shared_options(name, data_dir, workers, engine, track),
         },
         sets,
     )
@@ -83,6 +85,7 @@ def compare_in(folder: Path, settings: "Experiment", as_json: bool, quiet: bool)
     with interruptible(folder), progress(quiet=quiet, runs=missing) as callbacks:
         done = runs.compare(settings, folder=folder, callbacks=callbacks)
     show_comparison(done, as_json)
+    runs.tracking.add_files(folder, settings.track)
 
 
 def is_comparison(folder: Path) -> bool:

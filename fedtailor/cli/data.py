@@ -86,6 +86,8 @@ def show(
         console.show_json({**summary, "warning": doubt, "table": rows, "picture": str(out)})
     else:
         notes = [f"warning: {doubt}"] if doubt else []
+        if federation.new:
+            notes.append(f"new clients, which take no part (the last rows): {federation.new}")
         console.show(datasets.federation_page(summary, rows), *notes, f"picture: {out}")
 
 

@@ -24,5 +24,9 @@ Workers = Annotated[int | None, typer.Option(help="Number of worker processes; d
 EngineKind = Annotated[Engine | None, typer.Option(help="Where clients train; results do not depend on it.")]
 RunsFolder = Annotated[Path, typer.Option(help="Parent of the folder that the command writes.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run of this name that is not running.")]
+Track = Annotated[
+    str | None,
+    typer.Option(metavar="A,B", help="Trackers that get a copy: tensorboard, mlflow, wandb; '' for none."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress; warnings are still shown.")]

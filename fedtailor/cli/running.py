@@ -20,9 +20,10 @@ from fedtailor.cli.options import (
     RunsFolder,
     Seed,
     Sets,
+    Track,
     Workers,
 )
-from fedtailor.cli.settings import settings_from, shared_options
+from fedtailor.cli.settings import settings_from, shared_options, split_list
 from fedtailor.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def run(
     data_dir: DataDir = None,
     workers: Workers = None,
     engine: EngineKind = None,
+    track: Track = None,
     out: RunsFolder = Path("runs"),
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -57,7 +59,7 @@ def run(
             "method": {"name": method} if method is not None else None,
             "seed": seed,
             "rounds": rounds,
-            **shared_options(name, data_dir, workers, engine),
+            **shared_options(name, data_dir, workers, engine, track),
         },
         sets,
     )
@@ -70,20 +72,25 @@ def run(
     with interruptible(folder), progress(quiet=quiet) as callbacks:
         done = runs.run(settings, folder=folder, callbacks=callbacks, overwrite=overwrite)
     show_run(done, as_json)
+    runs.tracking.add_files(folder, settings.track)
 
 
-@commands.command(epilog="Example: fedtailor resume runs/experiment")
+@commands.command(epilog="Example: fedtailor resume runs/experiment --rounds 3")
 def resume(
     run: RunFolder,
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Total number of episodes to train to; for a pre-training.")
     ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Total number of rounds to go on to, as if meant so from the start.")
+    ] = None,
     workers: Workers = None,
     engine: EngineKind = None,
+    track: Track = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Resume a run or a comparison from its last complete round."""
+    """Resume a run or a comparison from its last complete round, or give a run more rounds."""
     from fedtailor import runs
     from fedtailor.views.progress import progress
     from fedtailor.views.results import show_policy, show_run
@@ -91,14 +98,19 @@ def resume(
     if is_comparison(run):
         if episodes is not None:
             raise UserError(f"{run} is a comparison: only a pre-training has episodes")
-        settings = settings_from(run / runs.comparing.PLAN, shared_options(workers=workers, engine=engine))
+        if rounds is not None:
+            raise UserError(f"{run} is a comparison: only a single run can get more rounds")
+        settings = settings_from(run / runs.comparing.PLAN, shared_options(workers=workers, engine=engine, track=track))
         compare_in(run, settings, as_json, quiet)
         return
     given = {"kind": engine, "workers": workers}
     changed = {key: value for key, value in given.items() if value is not None}
     with interruptible(run), progress(quiet=quiet) as callbacks:
-        done = runs.resume(run, callbacks=callbacks, engine=changed, episodes=episodes)
+        trackers = split_list(track)
+        done = runs.resume(run, callbacks=callbacks, engine=changed, episodes=episodes, rounds=rounds, track=trackers)
+    used = done.experiment.track if track is None else split_list(track)
     show_policy(done, as_json) if done.pretrains else show_run(done, as_json)
+    runs.tracking.add_files(run, used or ())
 
 
 @commands.command(epilog="Example: fedtailor pretrain bwa experiment.toml --episodes 3")
@@ -116,6 +128,7 @@ def pretrain(
     data_dir: DataDir = None,
     workers: Workers = None,
     engine: EngineKind = None,
+    track: Track = None,
     out: Annotated[Path, typer.Option(help="Parent of the policy's folder.")] = Path("policies"),
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -136,7 +149,7 @@ def pretrain(
             "seed": seed,
             "rounds": rounds,
             "pretrain.episodes": episodes,
-            **shared_options(name, data_dir, workers, engine),
+            **shared_options(name, data_dir, workers, engine, track),
         },
         sets,
     )
@@ -149,6 +162,7 @@ def pretrain(
     with interruptible(folder), progress(quiet=quiet) as callbacks:
         done = runs.pretrain(settings, folder=folder, callbacks=callbacks, overwrite=overwrite)
     show_policy(done, as_json, scenario)
+    runs.tracking.add_files(folder, settings.track)
 
 
 def _fresh(settings: "Experiment", out: Path, chosen: bool) -> "Experiment":

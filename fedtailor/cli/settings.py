@@ -1,8 +1,6 @@
 """From the options of a command to an experiment's settings: values by dotted key."""
 
-import tomllib
 from collections.abc import Iterable, Mapping
-from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +36,7 @@ def shared_options(
     data_dir: Path | None = None,
     workers: int | None = None,
     engine: "Engine | None" = None,
+    track: str | None = None,
 ) -> dict[str, Any]:
     """Map the options that several commands share to their settings."""
     return {
@@ -45,6 +44,7 @@ def shared_options(
         "data.dir": None if data_dir is None else str(data_dir),
         "engine.workers": workers,
         "engine.kind": engine,
+        "track": split_list(track),
     }
 
 
@@ -59,7 +59,9 @@ def parse_set(text: str) -> tuple[str, Any]:
     if not equals or not all(key.split(".")):
         shown = repr(text) if len(repr(text)) <= LONGEST else repr(text)[: LONGEST - 3] + "..."
         raise UserError(f"--set {shown}: write key=value, as in --set training.lr=0.05")
-    return key, _parse_value(value.strip())
+    from fedtailor.runs.toml import parse_value
+
+    return key, parse_value(value.strip())
 
 
 def split_list(text: str | None) -> list[str] | None:
@@ -77,12 +79,3 @@ def whole_numbers(option: str, texts: list[str] | None) -> list[int] | None:
         return None if texts is None else [int(text) for text in texts]
     except ValueError:
         raise typer.BadParameter("write whole numbers with commas, as in 0,1,2.", param_hint=option) from None
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        read = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text  # a plain word is a string
-    value = read["value"]
-    return text if len(read) > 1 or isinstance(value, date | time) else value  # no setting is a date

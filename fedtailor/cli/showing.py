@@ -8,6 +8,7 @@ import typer
 
 from fedtailor.cli.comparing import is_comparison
 from fedtailor.cli.options import Json, RunFolder
+from fedtailor.errors import UserError
 from fedtailor.version import __version__
 
 commands = typer.Typer()
@@ -34,15 +35,26 @@ def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run or of a comparison.")],
     clients: Annotated[bool, typer.Option("--clients", help="Also show each client's accuracy.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time of a run's rounds went.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="With --profile: also write the picture of it, as in --picture profile.png.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what a run or a comparison has recorded so far."""
     from fedtailor.runs import Comparison, Run
     from fedtailor.views import console, pages, timing
+    from fedtailor.views.files import writing
 
+    if picture is not None and not profile:
+        raise UserError("--picture belongs to --profile; 'fedtailor draw' draws the other pictures of a run")
+    if picture is not None and picture.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"--picture {picture}: its name ends with .png, .svg or .pdf")
     if profile:
         with Run(run) as found:
             spent = timing.profile_document(found)
+            if picture is not None:
+                with writing(picture):
+                    timing.profile_figure(found).savefig(picture)
         console.show_json(spent) if as_json else console.show(timing.profile_grid(spent).page())
         return
     if is_comparison(run):

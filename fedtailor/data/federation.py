@@ -1,7 +1,9 @@
 """A federation's data: all samples once, and each client's train, validation and test share of them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -37,6 +39,7 @@ class Federation:
     val: Shares
     test: Shares
     labels: tuple[str, ...] = ()  # the clients' names, where they have some
+    new: int = 0  # how many of the last clients are new ones: they never take part
 
     @classmethod
     def from_clients(
@@ -109,11 +112,22 @@ class Federation:
 
     @property
     def clients(self) -> int:
+        """The number of clients that take part; new clients have the ids above."""
+        return len(self.train) - self.new
+
+    @property
+    def everyone(self) -> int:
+        """The number of all clients, new ones included."""
         return len(self.train)
 
     @property
+    def newcomers(self) -> range:
+        """The ids of the new clients."""
+        return range(self.clients, len(self.train))
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """The names of all clients, by id."""
+        """The names of the clients that take part, by id."""
         return tuple(self.name(client) for client in range(self.clients))
 
     def name(self, client: int) -> str:
@@ -136,6 +150,22 @@ class Federation:
         train, val, test = (Shares(s.indices, n) for s, n in zip(self._shares, counts, strict=True))
         labels = tuple(self.labels[0] if k == client else f"client-{k}" for k in range(clients)) if self.labels else ()
         return Federation(self.samples, train, val, test, labels)
+
+    def holding_out(self, share: float, seed: int) -> "Federation":
+        """The federation in which a share of the clients, rounded up, is new; the seed draws them.
+
+        Clients that take part keep their order, and so do the new ones, which come last.
+        """
+        count = math.ceil(Decimal(repr(float(share))) * self.everyone)
+        if not count:
+            return self
+        if count >= self.everyone:
+            raise UserError(f"evaluation.new_clients = {share:g} leaves none of {self.everyone} clients to take part")
+        drawn = set(numpy_stream(seed, "new clients").permutation(self.everyone)[:count].tolist())
+        order = [k for k in range(self.everyone) if k not in drawn] + sorted(drawn)
+        train, val, test = (shares.reordered(order) for shares in self._shares)
+        labels = tuple(self.labels[k] for k in order) if self.labels else ()
+        return Federation(self.samples, train, val, test, labels, count)
 
     @property
     def _shares(self) -> tuple[Shares, Shares, Shares]:
@@ -167,6 +197,8 @@ class Federation:
             outline["preprocessing"] = samples.preprocessing.as_dict()
         if self.labels:
             outline["names"] = list(self.labels)
+        if self.new:
+            outline["new"] = self.new
         return outline
 
     @classmethod
@@ -190,20 +222,21 @@ class Federation:
         train, val, test = (
             Shares(arrays[f"{name}_indices"], arrays[f"{name}_offsets"]) for name in ("train", "val", "test")
         )
-        return cls(samples, train, val, test, tuple(outline.get("names", ())))
+        return cls(samples, train, val, test, tuple(outline.get("names", ())), outline.get("new", 0))
 
 
-def build(settings: DataSettings, seed: int, *, needs_validation: bool = False) -> Federation:
+def build(settings: DataSettings, seed: int, *, needs_validation: bool = False, new_clients: float = 0.0) -> Federation:
     """Load the samples, deal them to the clients, split every client's share, and fit the pre-processing.
 
     With ``needs_validation`` and no validation share in the settings, 15 % of every client's
-    training samples (at least 1) become its validation set.
+    training samples (at least 1) become its validation set. The share ``new_clients`` of the clients takes no part:
+    the pre-processing is fitted to the others.
     """
     seed = seed if settings.seed is None else settings.seed
     samples = load(settings, seed)
     settings = resolve(settings, samples)
     divided = _divided(_limited(samples, settings, seed), settings, seed, needs_validation)
-    return prepared(divided, settings.preprocess)
+    return prepared(divided.holding_out(new_clients, seed), settings.preprocess)
 
 
 def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validation: bool) -> Federation:
@@ -295,8 +328,8 @@ def _place(settings: DataSettings) -> str:
 
 
 def prepared(federation: Federation, settings: Preprocess) -> Federation:
-    """The federation with the pre-processing of these settings, fitted to its training samples."""
-    made = fit(federation.samples, federation.train, settings)
+    """The federation with the pre-processing of these settings, fitted to the training samples of its clients."""
+    made = fit(federation.samples, federation.train, settings, federation.clients)
     if made is None:
         return federation
     return replace(federation, samples=replace(federation.samples, preprocessing=made))

@@ -146,8 +146,8 @@ def write_clients(federation: "Federation", target: Path) -> list[Path]:
 
 def _file_names(federation: "Federation") -> list[str]:
     if not federation.labels:
-        width = len(str(federation.clients - 1))
-        return [f"client-{client:0{width}}" for client in range(federation.clients)]
+        width = len(str(federation.everyone - 1))
+        return [f"client-{client:0{width}}" for client in range(federation.everyone)]
     unfit = next((name for name in federation.labels if name[:1] in ("", ".") or set(name) & set('/\\:*?"<>|')), None)
     if unfit is not None:
         raise UserError(f"the client {unfit!r} cannot be the name of a file: give it another name")

@@ -1,5 +1,6 @@
 """The samples of each client."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +51,11 @@ class Shares:
     def keep(self, mask: np.ndarray) -> "Shares":
         """The entries of ``indices`` where mask is true, with the same owners."""
         return Shares(self.indices[mask], _offsets(np.bincount(self.owners[mask], minlength=len(self))))
+
+    def reordered(self, order: Sequence[int]) -> "Shares":
+        """The same shares with client ``order[k]`` in place k."""
+        parts = [self[client] for client in order]
+        return Shares(np.concatenate(parts), _offsets(np.array([len(part) for part in parts])))
 
     def within(self, rows: np.ndarray) -> "Shares":
         """The same shares when entry i means row ``rows[i]`` of a larger set."""

@@ -44,7 +44,7 @@ def summary(federation: Federation) -> dict[str, Any]:
     own = counts / np.maximum(1, counts.sum(1, keepdims=True))
     everyone = counts.sum(0) / max(1, counts.sum())
     return {
-        "clients": federation.clients,
+        "clients": federation.everyone,
         "samples": len(federation.samples),
         "shape": list(federation.samples.x.shape[1:]),
         "classes": len(federation.samples.classes),
@@ -81,7 +81,7 @@ def _keys(federation: Federation, shares: Shares) -> Iterator[bytes]:
 def label_counts(federation: Federation) -> np.ndarray:
     """int64 (clients, classes): the number of samples of each class in all parts of a client."""
     samples = federation.samples
-    counts = np.zeros((federation.clients, len(samples.classes)), np.int64)
+    counts = np.zeros((federation.everyone, len(samples.classes)), np.int64)
     if samples.classes:
         for shares in shares_by_part(federation).values():
             cells = shares.owners * counts.shape[1] + samples.labels[shares.indices]

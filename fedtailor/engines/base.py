@@ -38,10 +38,11 @@ class Task:
 
     ``fit``: receive, train and upload. ``final``: receive and train once more without a change of state.
     ``preview``: receive and score without a change of state. ``ask``: a method's own question.
+    ``adapt``: receive, score, adapt and score, as a client that was not in the federation.
     ``score``: test the weights in the payload on the test sets of several clients.
     """
 
-    kind: Literal["fit", "final", "preview", "ask", "score"]
+    kind: Literal["fit", "final", "preview", "ask", "score", "adapt"]
     index: int  # identifies the task among those that the engine gets together
     moment: Moment
     client: int = -1
@@ -51,7 +52,8 @@ class Task:
     clients: tuple[int, ...] = ()  # score: the clients whose test sets are used
     measure: tuple[str, ...] = ()  # fit: which of the models received and held to test
     greedy: bool = False
-    want_model: bool = False  # final: whether to return the personal model
+    want_model: bool = False  # final, adapt: whether to return the personal model
+    passes: int | None = None  # adapt: passes over the client's data, instead of the run's epochs
     network: str = ""  # score: a network of the method's family; empty: the run's own
 
 

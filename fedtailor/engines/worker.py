@@ -77,10 +77,15 @@ class Worker:
         self._train(client)
         trace = client.trace
         self.method.personal(client)
-        reply = None
-        if task.want_model:
-            reply = Payload({"model": client.model.weights()}, config={"network": client.deployed}).pack()
+        reply = _model(client) if task.want_model else None
         return Result(task.index, client.id, reply, scores={"final": self._test(client)}, trace=trace)
+
+    def _adapt(self, task: Task) -> Result:
+        client = self._receive(task)
+        scores = {"received": self._test(client)}
+        self._train(client, self.method.adapt)
+        scores["new"] = self._test(client)
+        return Result(task.index, client.id, _model(client) if task.want_model else None, scores=scores)
 
     def _preview(self, task: Task) -> Result:
         client = self._receive(task)
@@ -113,10 +118,10 @@ class Worker:
         client.received = client.weights()
         return client
 
-    def _train(self, client: Client) -> None:
-        """Train the client; reject weights that are not finite."""
+    def _train(self, client: Client, training: Callable[[Client], None] | None = None) -> None:
+        """Train the client by the method's ``fit``, or by another function; reject weights that are not finite."""
         with self._counting():
-            self.method.fit(client)
+            (training or self.method.fit)(client)
         typed = [value.state_dict() for value in client.state.values() if isinstance(value, State)]
         private = [
             weights for state in (client.state, *typed) for weights in state.values() if isinstance(weights, dict)
@@ -148,11 +153,14 @@ class Worker:
             self._network_seed = task.moment.network_seed
             self.initial = run_network(self.job, self._network_seed).weights()
         self.network.load(self.initial)
+        training = self.job.training
+        if task.passes is not None:
+            training = training.model_copy(update={"epochs": task.passes, "steps": None})
         client = Client(
             task.client,
             self.network,
             self._data(task.client),
-            self.job.training,
+            training,
             task.moment,
             task.question or ("fit" if task.kind == "preview" else task.kind),
             self.shared,
@@ -230,6 +238,11 @@ class Worker:
     def _tensors(self, client: int, split: str) -> tuple[Tensor, Tensor]:
         federation = self.job.federation
         return tensors(federation.samples, getattr(federation, split)[client], self.job.device, client)
+
+
+def _model(client: Client) -> bytes:
+    """The model that a client would deploy, with the name of its network in the method's family."""
+    return Payload({"model": client.model.weights()}, config={"network": client.deployed}).pack()
 
 
 def _channels_last(x: Tensor) -> Tensor:

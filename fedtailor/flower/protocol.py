@@ -10,3 +10,4 @@ RECORD, FIELD = "fedtailor", "message"  # where a message is in a Flower record
 
 FLEET_PATH = "/v1/fleet/"  # Flower's calls for nodes
 UNKNOWN_KEY_STATUS = 407  # Flower itself does not use this status, so a node can recognise the gateway's refusal
+LOST_CODES = (5, 8)  # of Flower's errors: the node is not connected any more; its process ended while it worked

@@ -1,8 +1,9 @@
 """Measures of predictions: per client, and over the samples of all clients.
 
 Most measures are functions of sums over samples. A client computes its sums; those of all clients added up give the
-pooled value, exactly, and no prediction leaves the client. AUROC and measures of the user's own need all predictions
-at once: they have no pooled value.
+pooled value, exactly, and no prediction leaves the client. AUROC needs the order of all predictions: its pooled value
+comes from counts of log-odds in narrow bins, within which predictions count as ties. Measures of the user's own need
+all predictions at once: they have no pooled value.
 
 A measure that is not defined for a client is None, never 0: classes need two that occur, R2 needs targets that differ.
 """
@@ -22,6 +23,7 @@ from fedtailor.learning.objectives import probabilities
 from fedtailor.learning.own import own_function
 
 BINS = 15  # of equal width, for the calibration error
+ODDS, WIDEST = 256, 16.0  # bins of equal width for log-odds between -WIDEST and WIDEST, for the pooled AUROC
 Sums = Sequence[float]
 
 
@@ -78,6 +80,22 @@ def _of_bins(found: Predictions) -> list[float]:
     return torch.cat([torch.zeros(BINS, dtype=torch.float64).index_add_(0, place, c) for c in columns]).tolist()
 
 
+def _of_odds(found: Predictions) -> list[float]:
+    """By class (of two only the second): its samples by bin of the class's log-odds, then all others by bin."""
+    shares = found.shares[:, 1:] if found.shares.shape[1] == 2 else found.shares
+    first = found.shares.shape[1] - shares.shape[1]
+    if not torch.isfinite(shares).all():
+        return [math.nan] * (2 * ODDS * shares.shape[1])
+    odds = torch.logit(shares).clamp(-WIDEST, WIDEST)
+    place = ((odds + WIDEST) * (ODDS / (2 * WIDEST))).long().clamp(max=ODDS - 1)  # (samples, classes)
+    counts: list[float] = []
+    for column in range(shares.shape[1]):
+        own = found.targets == first + column
+        for part in (own, ~own):
+            counts += torch.bincount(place[part, column], minlength=ODDS).double().tolist()
+    return counts
+
+
 def _of_absolute(found: Predictions) -> list[float]:
     return [float(np.abs(found.errors).sum()), float(found.errors.size)]
 
@@ -121,6 +139,7 @@ STATISTICS: dict[str, Statistic] = {
     "classes": Statistic(_of_classes, lambda outputs: 3 * outputs),
     "log-loss": Statistic(_of_log_loss),
     "bins": Statistic(_of_bins, lambda outputs: 3 * BINS),
+    "odds": Statistic(_of_odds, lambda outputs: 2 * ODDS * (1 if outputs <= 2 else outputs)),
     "absolute": Statistic(_of_absolute),
     "squares": Statistic(_of_squares),
     "moments": Statistic(_of_moments, lambda outputs: 1 + 3 * outputs, _add_moments),
@@ -166,6 +185,20 @@ def _r2(sums: Sums) -> float | None:
     return float((1 - errors / spreads).mean()) if spreads.min() > 0 else None
 
 
+def _pooled_auroc(sums: Sums) -> float | None:
+    """Pairs in which the sample of the class has the higher log-odds; half of those in the same bin."""
+    counts = np.array(sums, dtype=np.float64).reshape(-1, 2, ODDS)  # (classes, own or other, bins)
+    if np.isnan(counts).any():
+        return math.nan
+    own, others = counts[:, 0], counts[:, 1]
+    pairs = own.sum(1) * others.sum(1)
+    occurs = pairs > 0
+    if not occurs.any():
+        return None
+    below = np.cumsum(others, axis=1) - others
+    return float(((own * (below + others / 2)).sum(1)[occurs] / pairs[occurs]).mean())
+
+
 def _auroc(found: Predictions) -> float | None:
     """Of two classes that of the second; of more, the mean over the classes that occur, each against the others."""
     from sklearn.metrics import roc_auc_score
@@ -198,7 +231,8 @@ class Measure:
     percent : bool
         Whether it is a share that is written in percent.
     statistic : str
-        The sums that it is computed from; empty if it needs all predictions at once, and cannot be pooled.
+        The sums that its pooled value is computed from, and the value of a client unless ``direct`` gives it; empty if
+        it cannot be pooled.
     """
 
     name: str
@@ -221,7 +255,7 @@ MEASURES: dict[str, Measure] = {
         ACCURACY,
         Measure("balanced-accuracy", "classes", percent=True, statistic="classes", from_sums=_balanced_accuracy),
         Measure("macro-f1", "classes", percent=True, statistic="classes", from_sums=_macro_f1),
-        Measure("auroc", "classes", direct=_auroc),
+        Measure("auroc", "classes", statistic="odds", from_sums=_pooled_auroc, direct=_auroc),
         Measure("log-loss", "classes", "lower", statistic="log-loss"),
         Measure("perplexity", "classes", "lower", statistic="log-loss", from_sums=_exponential),
         Measure("calibration-error", "classes", "lower", True, "bins", _calibration_error),

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from fedtailor.agents import Integer, Simplex
 from fedtailor.agents.actions import Kind
 from fedtailor.messages.payload import Payload
-from fedtailor.methods.base import AgentMethod
+from fedtailor.methods.base import AgentMethod, Payloads
 from fedtailor.models import Network
 from fedtailor.parties import (
     AgentTables,
@@ -131,6 +131,10 @@ class Adjusted(AgentMethod):
         scores_only = Payload({"model": server.weights}, config={**config, "upload": False})
         left_out = self._left_out(weights)
         return {k: scores_only if k in left_out else with_model for k in present}
+
+    def welcome(self, server: Server, client: int) -> Payloads:
+        """A new client has no part in any decision: it receives the global model."""
+        return {client: Payload({"model": server.weights})}
 
     def finish(self, server: Server, replies: Replies) -> Steps:
         """Aggregate, score the new model and reward the decision. Returns the reward, None without scores."""

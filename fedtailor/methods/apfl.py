@@ -54,6 +54,12 @@ class APFL(Method):
         client.load(mean([v, client.weights()], [alpha, 1 - alpha]))
         client.load(select(v, client.network.statistics))
 
+    def adapt(self, client: Client) -> None:
+        """A new client's v starts from the received model; it deploys vbar."""
+        client.state["v"] = client.weights()
+        self.fit(client)
+        self.personal(client)
+
 
 class _JointTraining:
     """Trains w_i, which is in the network, together with v and alpha."""

@@ -40,6 +40,9 @@ class APPLE(Method):
     def inert(self) -> str | None:
         return "relation_lr = 0: the relation vectors stay at the data shares" if self.relation_lr == 0 else None
 
+    def total(self) -> str | None:
+        return "the pull to the data shares ends after a share of the rounds" if self.mu else None
+
     def arithmetic(self, steps: int, clients: int) -> float:
         return (2.0 * clients + 1) * steps  # per step: inner products, the mixture, and p_ii g
 
@@ -80,6 +83,10 @@ class APPLE(Method):
         client.load(mixture.personal)
         if self.M is None:
             known.peers = {}
+
+    def adapt(self, client: Client) -> None:
+        """A new client learns its relation to all core models, its own among them."""
+        self.fit(client)
 
     def upload(self, client: Client) -> Payload:
         known: Relations = client.state["relations"]

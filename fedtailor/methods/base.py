@@ -126,6 +126,13 @@ class Method(BaseModel):
             return "training.steps does not count: the method counts in epochs, training.epochs on average"
         return None
 
+    def total(self) -> str | None:
+        """A clause if results depend on the number of rounds, so that a run cannot get more of them; otherwise None.
+
+        What the schedule of the learning rate and the method's decisions imply is known without it.
+        """
+        return None
+
     def coincides(self, other: "Method", training: TrainingSettings) -> str | None:
         """A sentence if clients deploy the same models as with another method, by construction; otherwise None."""
         return None
@@ -188,6 +195,15 @@ class Method(BaseModel):
         >>> return {client: Payload({"model": server.weights}) for client in cohort}
         """
         return dict.fromkeys(cohort, Payload({"model": server.weights}))
+
+    def welcome(self, server: Server, client: int) -> Payloads | Steps:
+        """Make the payload of a client that was not in the federation. By default as ``prepare``.
+
+        The server is a copy that decides greedily and whose changes are not kept. ``server.sizes`` has the client's
+        number of samples at its id, which is above those of the federation. It may be a generator, like ``prepare``; a
+        `UserError` refuses the client.
+        """
+        return self.prepare(server, [client])
 
     def finish(self, server: Server, replies: Replies) -> Steps | None:
         """Take in the replies. By default ``server.weights`` becomes their mean, weighted by samples.
@@ -279,9 +295,10 @@ class Method(BaseModel):
         """
 
     def adapt(self, client: Client) -> None:
-        """Adapt the received model to a client that was not in the federation. By default fine-tune it.
+        """Turn the received model into that of a client that was not in the federation. By default fine-tune it.
 
-        It replaces ``fit``: it is called after ``receive`` and before ``personal``. No run calls it yet.
+        It replaces ``fit`` and ``personal``: it is called after ``receive`` and leaves the model that the client would
+        deploy. ``client.train()`` makes as many passes over the data as the user asks for.
         """
         client.train()
 

@@ -43,6 +43,10 @@ class Ditto(Method):
     def personal(self, client: Client) -> None:
         client.load(client.state["v"])
 
+    def adapt(self, client: Client) -> None:
+        """A new client's v starts from the received model."""
+        client.train(toward=client.received, pull=self.lam)
+
 
 Ditto.card = Card(
     paper="Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML",

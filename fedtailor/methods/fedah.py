@@ -60,6 +60,10 @@ class FedAH(Method):
         client.train("body", epochs=self.body_epochs)  # 9
         client.state["head"] = select(client.weights(), self._mixed(client))
 
+    def adapt(self, client: Client) -> None:
+        """A new client has mixed its head from the initial and the global one; it trains it on the frozen body."""
+        client.train("head")
+
     def _mixed(self, client: Client) -> frozenset[str]:
         """The parameters of the head's top layers."""
         network = client.network

@@ -54,6 +54,9 @@ class FedALP(Method):
             return "warmup = 1 ends before there are groups: this is FedAvg"
         return "groups = 1 has a single group: this is FedAvg" if self.groups == 1 else None
 
+    def total(self) -> str | None:
+        return "its warm-up is a share of all rounds" if self.warmup < 1 else None
+
     def t_pre(self, rounds: int) -> int:
         """The number of warm-up rounds."""
         return rounds if self.warmup == 1 else max(1, min(rounds - 1, int(self.warmup * rounds + 0.5)))
@@ -70,6 +73,16 @@ class FedALP(Method):
         # In the warm-up all clients. Later (a deviation) those that were absent when the groups were formed.
         unfused = Payload({"model": server.weights})
         return {k: fused[member[k]] if k in member else unfused for k in cohort}  # 7
+
+    def welcome(self, server: Server, client: int) -> Steps:
+        """A new client joins the group whose D_m has the largest cosine with its update of w_g."""
+        groups, unfused = _groups(server), Payload({"model": server.weights})
+        if not groups.models:
+            return {client: unfused}
+        probed: Replies = yield Ask("probe", {client: unfused})
+        for k, reply in probed.items():
+            groups.member[k] = _nearest(server, _change(server, reply, server.weights))[0]
+        return self.prepare(server, list(probed))
 
     def finish(self, server: Server, replies: Replies) -> Steps:
         if _groups(server).member:
@@ -95,9 +108,8 @@ class FedALP(Method):
         server.weights = _moved(server, w_g, replies, changes)  # 11
         for k in [k for k in replies if k not in groups.member]:
             # Deviation: its first update counts for w_g only, since it did not start from a group's model.
-            closeness = [cosine(changes[k], change) for change in _clustering(server).updates]
-            groups.member[k] = m = closeness.index(max(closeness))
-            groups.joined.append(Joined(server.round, k, m, max(closeness)))
+            groups.member[k], closeness = _nearest(server, changes[k])
+            groups.joined.append(Joined(server.round, k, groups.member[k], closeness))
 
     # Algorithm 2, with its line numbers
 
@@ -196,6 +208,12 @@ def _mix_by_layer(server: Server, m: int) -> Weights:
     for share, names in zip(psi, server.network.layers.values(), strict=True):
         fused |= mean([select(w_m, names), select(w_g, names)], [share, 1 - share])
     return {name: fused[name] for name in w_g}
+
+
+def _nearest(server: Server, update: Weights) -> tuple[int, float]:
+    """The group whose mean update D_m has the largest cosine with an update, and that cosine."""
+    closeness = [cosine(update, change) for change in _clustering(server).updates]
+    return closeness.index(max(closeness)), max(closeness)
 
 
 def _change(server: Server, reply: Payload, before: Weights) -> Weights:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card, Method, Payloads
-from fedtailor.parties import Client, Replies, Server
+from fedtailor.parties import Ask, Client, Replies, Server, Steps
 from fedtailor.weights import Sum, Weights, cosine, delta, learned, norm, select
 
 
@@ -65,6 +65,22 @@ class FedAMP(Method):
                 for i in near:
                     clouds[i].add(model, attention[i][j])
         return {i: Payload({"model": cloud.total()}) for i, cloud in clouds.items()}
+
+    def welcome(self, server: Server, client: int) -> Steps:
+        """A new client trains alone first, so that the others' models can be compared with its own."""
+        trained: Replies = yield Ask("introduce", {client: Payload({"model": server.weights})})
+        for i, reply in trained.items():
+            server.memory[i]["model"] = reply["model"]
+        return self.prepare(server, list(trained))
+
+    def introduce(self, client: Client, payload: Payload) -> Payload:
+        """Train alone, from the initial model."""
+        client.load(payload["model"])
+        client.train()
+        return self.upload(client)
+
+    def adapt(self, client: Client) -> None:
+        client.train(toward=client.received, pull=self.lam / self.alpha)
 
     def fit(self, client: Client) -> None:
         if self.start == "own":

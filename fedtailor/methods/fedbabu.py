@@ -35,6 +35,10 @@ class FedBABU(Method):
         client.load(client.received)
         client.train(self.ft_part, epochs=self.ft_epochs, lr=self.ft_lr)
 
+    def adapt(self, client: Client) -> None:
+        """A new client fine-tunes as all others do."""
+        client.train(self.ft_part, lr=self.ft_lr)
+
     def models(self, server: Server) -> dict[str, Weights]:
         return {"global": {**server.initial, **server.weights}}
 

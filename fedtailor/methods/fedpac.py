@@ -85,6 +85,10 @@ class FedPAC(Method):
         else:
             client.train("body", objective=self._aligned(client, prototypes))
 
+    def adapt(self, client: Client) -> None:
+        """A new client received the mean of the last heads; it trains it on the frozen body."""
+        client.train("head")
+
     def upload(self, client: Client) -> Payload:
         received = client.features(client.second_network(client.received))
         trained = client.features(batch_statistics=True)  # normalised as in training, as the alignment sees features

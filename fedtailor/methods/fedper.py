@@ -1,6 +1,7 @@
 from typing import ClassVar
 
 from fedtailor.methods.base import Card, Method
+from fedtailor.parties import Client
 
 
 class FedPer(Method):
@@ -13,6 +14,10 @@ class FedPer(Method):
 
     name: ClassVar = "fedper"
     shares: ClassVar = "body"
+
+    def adapt(self, client: Client) -> None:
+        """A new client trains a head on the frozen body, which fits all clients."""
+        client.train("head")
 
 
 FedPer.card = Card(

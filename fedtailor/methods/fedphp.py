@@ -37,6 +37,9 @@ class FedPHP(Method):
             return "lam = mu = 0 neither learns from the inherited model nor keeps one: this is FedAvg"
         return None
 
+    def total(self) -> str | None:
+        return "the weight of the inherited model grows with the share of the rounds" if self.mu else None
+
     def passes(self, epochs: int) -> float:
         return epochs * (4 / 3 if self.lam else 1)
 

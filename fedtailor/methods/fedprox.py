@@ -26,6 +26,9 @@ class FedProx(Method):
     def fit(self, client: Client) -> None:
         client.train(toward=client.received, pull=self.mu)  # eq. 2
 
+    def adapt(self, client: Client) -> None:
+        self.fit(client)
+
 
 FedProx.card = Card(
     paper="Li et al., Federated Optimization in Heterogeneous Networks, MLSys",

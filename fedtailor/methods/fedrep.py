@@ -33,6 +33,10 @@ class FedRep(Method):
         client.train("head", epochs=self.head_epochs)
         client.train("body")
 
+    def adapt(self, client: Client) -> None:
+        """A new client trains a head on the frozen body, which fits all clients."""
+        client.train("head")
+
 
 FedRep.card = Card(
     paper="Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML",

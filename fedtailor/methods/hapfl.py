@@ -114,6 +114,21 @@ class HAPFL(AgentMethod):
             payloads |= {k: self._payload(server, given.sizes[k], given.epochs[k]) for k in given.sizes}  # line 13
         return payloads
 
+    def welcome(self, server: Server, client: int) -> Steps:
+        """A new client's size is chosen beside the latest cohort, in the place of its client of nearest time."""
+        kept: Kept = server.state["hapfl"]
+        assessed: Replies = yield Ask("assess", {client: Payload(numbers={"flops": kept.lite})})
+        if client not in assessed:
+            return {}
+        seconds = assessed.computed(client, kept.work * assessed[client].number("samples"))
+        latest: Allocation | None = server.state["timeline"].latest
+        beside = {} if latest is None else dict(latest.seconds)
+        if len(beside) >= server.largest_cohort:
+            del beside[min(beside, key=lambda k: (abs(beside[k] - seconds), k))]
+        beside = dict(sorted({**beside, client: seconds}.items(), key=lambda item: (item[1], item[0])))
+        given: Allocation = yield from self._allocate(server, beside)
+        return {client: self._payload(server, given.sizes[client], given.epochs[client])}
+
     def finish(self, server: Server, replies: Replies) -> Steps:
         timeline: Timeline = server.state["timeline"]
         given = timeline.latest
@@ -160,6 +175,9 @@ class HAPFL(AgentMethod):
 
     def fit(self, client: Client) -> None:
         """Line 16."""
+        self._distil(client, client.payload.config.get("epochs"))
+
+    def _distil(self, client: Client, epochs: int | None) -> None:
         lite, local, kind = client.network, client.model, client.criterion
 
         def objective(_both: Network, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -168,9 +186,13 @@ class HAPFL(AgentMethod):
             return learned + distilled(kind, y, x, targets, hard=self.lambda3, soft=self.lambda4)  # L2, eq. 34
 
         both = SideBySide({"lite": lite, "local": local})
-        client.train(network=both, epochs=client.payload.config.get("epochs"), objective=objective)
+        client.train(network=both, epochs=epochs, objective=objective)
         if client.statistics == "local" and local.statistics:
             client.state[f"statistics of {client.deployed}"] = select(local.weights(), local.statistics)
+
+    def adapt(self, client: Client) -> None:
+        """Train both models with the same objective, for as many passes as the client makes."""
+        self._distil(client, None)
 
     def upload(self, client: Client) -> Payload:
         """Lines 17, 18."""

@@ -307,13 +307,18 @@ class HeadMixing(AgentMethod):
             previous.peers = dict(list(own.items())[: server.largest_cohort])
         return sent, own, dict(previous.peers)
 
+    def welcome(self, server: Server, client: int) -> Steps:
+        """A new client trains alone first, as all do before round 1: its head's embedding decides about its mix."""
+        yield Ask("begin", {client: Payload({"model": server.weights})})
+        return (yield from self.prepare(server, [client]))  # type: ignore[misc]
+
     # On a client
 
     def begin(self, client: Client, payload: Payload) -> Payload:
         """Train alone, from the initial model."""
         client.load(payload["model"])
         client.train()
-        self.keep(client, 0)
+        self.keep(client, client.round - 1)
         return Payload()
 
     def keep(self, client: Client, round: int) -> None:

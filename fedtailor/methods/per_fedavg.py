@@ -69,14 +69,18 @@ class PerFedAvg(Method):
         client.train(step=step)
 
     def personal(self, client: Client) -> None:
-        def step(batch: Batch) -> Tensor:
-            loss, gradients = batch.gradient()
-            for parameter, gradient in zip(batch.parameters.values(), gradients, strict=True):
-                parameter.data.add_(gradient, alpha=-self.alpha)
-            return loss
-
         client.load(client.received)
-        client.train(steps=self.adapt_steps, step=step)
+        client.train(steps=self.adapt_steps, step=self._inner_step)
+
+    def adapt(self, client: Client) -> None:
+        """Inner steps, which the model was trained for, on as many passes as the client makes."""
+        client.train(step=self._inner_step)
+
+    def _inner_step(self, batch: Batch) -> Tensor:
+        loss, gradients = batch.gradient()
+        for parameter, gradient in zip(batch.parameters.values(), gradients, strict=True):
+            parameter.data.add_(gradient, alpha=-self.alpha)
+        return loss
 
 
 PerFedAvg.card = Card(

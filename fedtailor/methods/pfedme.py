@@ -70,6 +70,10 @@ class PFedMe(Method):
     def personal(self, client: Client) -> None:
         client.load(client.state["theta"])
 
+    def adapt(self, client: Client) -> None:
+        self.fit(client)
+        self.personal(client)
+
 
 PFedMe.card = Card(
     paper="T. Dinh et al., Personalized Federated Learning with Moreau Envelopes, NeurIPS",

@@ -135,6 +135,10 @@ class PFedRLLAAfter(HeadMixing):
         client.state["facts"] = {**self.facts(client), "alone": alone["accuracy"]}
         client.load(trained)
 
+    def adapt(self, client: Client) -> None:
+        client.train()
+        self.personal(client)
+
     def upload(self, client: Client) -> Payload:
         return Payload({"model": client.state["model"]}, client.state.pop("facts"))
 

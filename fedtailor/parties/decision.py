@@ -134,6 +134,11 @@ class Decision:
         return sum(feature.width for feature in self.features)
 
     @property
+    def ends(self) -> bool:
+        """Whether what the agent learns depends on which round is the last."""
+        return (self.whole_federation and not self.endless) or getattr(self.agent, "buffer", 0) is None
+
+    @property
     def all_slots(self) -> int:
         return self.slots + len(self.own)
 

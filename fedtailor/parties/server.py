@@ -188,6 +188,17 @@ class Server:
         other.restore(unpack(pack(self.state)))
         return other
 
+    def welcoming(
+        self, start: Callable[["Server"], None], client: int, samples: int, clock: Clock | None, name: str = ""
+    ) -> "Server":
+        """A preview that also knows a client from outside the federation, which has a higher id than all others."""
+        other = self.preview(start)
+        gap = client - len(self.sizes)
+        other.sizes = (*self.sizes, *[0] * gap, samples)
+        other.names = (*self.names, *[""] * gap, name or f"client-{client}")
+        other._clock = clock
+        return other
+
     def at(self, **place: int) -> None:
         """Move to another round or episode."""
         self.moment = replace(self.moment, **place)

@@ -1,5 +1,6 @@
 """Runs experiments: one folder per run, one transaction per round; comparisons and exports."""
 
+from fedtailor.runs.adapting import Adapted, adapt
 from fedtailor.runs.assembly import describe_devices
 from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport
 from fedtailor.runs.comparing import Comparison, compare
@@ -12,8 +13,11 @@ from fedtailor.runs.resources import Resources
 from fedtailor.runs.results import ComparisonRow, ComparisonSummary, RunSummary
 from fedtailor.runs.running import pretrain, resume, run
 from fedtailor.runs.settings import Experiment, experiment
+from fedtailor.runs.tracking import track
+from fedtailor.runs.tuning import Tuning, tune
 
 __all__ = [
+    "Adapted",
     "Callback",
     "ClientsFailed",
     "Comparison",
@@ -28,6 +32,8 @@ __all__ = [
     "RoundReport",
     "Run",
     "RunSummary",
+    "Tuning",
+    "adapt",
     "all_runs",
     "compare",
     "describe_devices",
@@ -38,4 +44,6 @@ __all__ = [
     "pretrain",
     "resume",
     "run",
+    "track",
+    "tune",
 ]

@@ -66,7 +66,7 @@ class Assembly:
         """
         server = Server(
             self.network,
-            tuple(int(size) for size in self.job.federation.train.sizes),
+            tuple(int(size) for size in self.job.federation.train.sizes[: self.clients]),
             self.job.training,
             self.moment,
             self.shared,
@@ -129,6 +129,8 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         attack=settings.attack,
     )
     _clock(settings, job)
+    if federation.new:
+        newcomers_clock(settings, job)  # fails here if a file lacks their devices
     return job
 
 
@@ -182,6 +184,14 @@ def describe_devices(settings: Experiment, resources: Resources) -> dict[str, An
 
 
 def _clock(experiment: Experiment, job: Job) -> VirtualClock | None:
+    if experiment.devices is None:
+        return None
+    sizes = job.federation.train.sizes[: job.federation.clients]
+    return virtual_clock(experiment.devices, sizes.tolist(), job.seed)
+
+
+def newcomers_clock(experiment: Experiment, job: Job) -> VirtualClock | None:
+    """A clock with the devices of new clients too; None without devices. Those of the others are not the run's."""
     if experiment.devices is None:
         return None
     return virtual_clock(experiment.devices, job.federation.train.sizes.tolist(), job.seed)

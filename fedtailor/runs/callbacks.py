@@ -1,6 +1,6 @@
 """Callbacks that observe a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedtailor.runs.measures import Measures
@@ -49,8 +49,8 @@ class Callback:
     def kept(self, names: Sequence[str]) -> None:
         """These runs of a comparison were finished before; they are not run again."""
 
-    def expects(self, disk: int) -> None:
-        """A run is about to start that will store at least this many bytes."""
+    def expects(self, disk: int, seconds: float | None = None) -> None:
+        """A run is about to start that will store at least this many bytes and take about ``seconds``."""
 
     def begin(self, name: str, rounds: int, done: int) -> None:
         """A run starts or resumes: ``done`` of its ``rounds`` are complete."""
@@ -85,9 +85,9 @@ class CallbackList(Callback):
         for callback in self.callbacks:
             callback.kept(names)
 
-    def expects(self, disk: int) -> None:
+    def expects(self, disk: int, seconds: float | None = None) -> None:
         for callback in self.callbacks:
-            callback.expects(disk)
+            callback.expects(disk, seconds)
 
     def begin(self, name: str, rounds: int, done: int) -> None:
         for callback in self.callbacks:
@@ -117,6 +117,11 @@ class CallbackList(Callback):
 Callbacks = Callback | Sequence[Callback] | None
 
 
+defaults: list[Callable[[], Callback]] = []  # what observes a run for which the caller gives none, as in a notebook
+
+
 def one_callback(callbacks: Callbacks) -> Callback:
     """Combine one, several or no callbacks into one."""
+    if callbacks is None:
+        return CallbackList([make() for make in defaults])
     return callbacks if isinstance(callbacks, Callback) else CallbackList(callbacks or ())

@@ -9,13 +9,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedtailor.data import Federation
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, unknown
 from fedtailor.learning.measures import ACCURACY, Measure
 from fedtailor.methods import Method
 from fedtailor.runs import toml
 from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.disk import check_disk, least_bytes
+from fedtailor.runs.frames import frame
 from fedtailor.runs.reading import MODELS, Run, value_of
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.results import (
@@ -34,6 +35,7 @@ from fedtailor.runs.running import resume, run
 from fedtailor.runs.settings import Experiment, experiment, make_method, method_dict, read_toml, recorded
 from fedtailor.runs.statistics import difference, wins
 from fedtailor.runs.store import DATABASE
+from fedtailor.runs.tracking import check_trackers, mirror
 
 PLAN = "comparison.toml"
 LONGEST = 100  # characters of a label, which names a folder
@@ -138,6 +140,14 @@ class Comparison:
             baseline=self._baseline,
             notes=(*self._warnings(finished), *self._equal_rows(finished)),
         )
+
+    def frame(self, what: str = "table") -> Any:
+        """The ``table`` as a pandas frame, or ``clients``: the headline of every client, method and seed."""
+        if what == "table":
+            return frame([row.as_dict() for row in self.table()])
+        if what != "clients":
+            raise unknown("frame", what, ("table", "clients"))
+        return frame(self.clients().rows())
 
     def clients(self) -> ClientTable:
         """The headline measure of the headline model for every client; finished runs only."""
@@ -282,6 +292,7 @@ def compare(
     with Resources(federation) as resources:
         for method in plan.values():  # check everything before anything is written
             method.check()
+        check_trackers(settings.track)
         job_of(runs[0], resources)
         resources.engine_for(runs[0])
         for one in runs:
@@ -292,6 +303,8 @@ def compare(
             observer.kept(kept)
         for one in runs:
             _run_or_resume(place / one.name, one, observer, resources)
+    for reason in mirror(place, settings.track).values():
+        observer.warning(f"{reason}; 'fedtailor track {place}' adds what is missing")
     return Comparison(place)
 
 
@@ -414,7 +427,7 @@ def _claim(place: Path, settings: Experiment) -> None:
     if place.exists():
         # parsed as settings, so that a setting that an older plan lacks has its default
         before = _facts(recorded(read_toml(plan))) if plan.is_file() else None
-        free: dict[str, Any] = {"compare": None, "pretrain": None}  # tables that change no run
+        free: dict[str, Any] = {"compare": None, "pretrain": None, "track": None}  # settings that change no run
         if before is None or {**before, **free} != {**facts, **free}:
             raise UserError(f"{place} exists and holds something else: choose another name with --name to keep both")
     try:

@@ -17,7 +17,9 @@ from fedtailor.weights import nbytes
 
 def largest_models(made: Assembly) -> int:
     """The bytes that the models of all clients take at most."""
-    return made.clients * max(nbytes(network.weights()) for network in (made.network, *made.family.values()))
+    return made.job.federation.everyone * max(
+        nbytes(network.weights()) for network in (made.network, *made.family.values())
+    )
 
 
 def keep(store: Store, client: int, model: bytes) -> None:
@@ -42,6 +44,7 @@ def outline(federation: Federation) -> dict[str, Any]:
 
 def described(recorded: dict[str, Any], clients: int) -> Federation:
     """A federation without samples from its `outline`, for the card of a model."""
+    clients += recorded["outline"].get("new", 0)
     arrays = {name: np.zeros((0, *shape), np.dtype(kind)) for name, (kind, shape) in recorded["arrays"].items()}
     arrays |= {name: np.zeros(clients + 1, np.int64) for name in arrays if name.endswith("_offsets")}
     return Federation.from_arrays(arrays, recorded["outline"])

@@ -19,10 +19,12 @@ from fedtailor.data.files import SourceFiles
 from fedtailor.data.settings import data_directory
 from fedtailor.data.sources import Source
 from fedtailor.engines import cores, usable_device
+from fedtailor.errors import CPU_BUILD
 from fedtailor.learning.precision import native_bf16
 from fedtailor.version import __version__
 
 OLDEST = (3, 11)  # version of Python
+UNSEEN = ("", "all", "dev", "docs")  # extras that no command needs
 MODULES = {"scikit-learn": "sklearn"}  # packages that are imported under another name
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -66,11 +68,22 @@ def _machine() -> Iterator[Finding]:
     yield Finding("machine", "memory", "ok", _memory())
     device = usable_device("auto")
     yield Finding("machine", "GPU", "absent" if device == "cpu" else "ok", "none" if device == "cpu" else device)
+    yield _torch_build(torch.version.cuda, device)
     bf16 = native_bf16(device)
     slow = "this processor has no instructions for it: it is emulated, and slower than fp32"
     yield Finding("machine", "bf16", "ok" if bf16 else "absent", "native" if bf16 else slow)
     free = shutil.disk_usage(Path.cwd()).free
     yield Finding("machine", "disk", "ok" if free > 1e9 else "problem", f"{free / 1e9:.1f} GB free in this folder")
+
+
+def _torch_build(cuda: str | None, device: str) -> Finding:
+    """Whether torch is built for this machine; a build for another one works, but costs gigabytes."""
+    if cuda is None:
+        return Finding("machine", "torch build", "ok", "for the CPU" if device == "cpu" else f"for {device}")
+    if device == "cpu":
+        about = f"for CUDA {cuda}, without a GPU to use; the CPU build saves gigabytes: {CPU_BUILD}"
+        return Finding("machine", "torch build", "absent", about)
+    return Finding("machine", "torch build", "ok", f"for CUDA {cuda}")
 
 
 def _memory() -> str:
@@ -107,7 +120,7 @@ def _packages() -> Iterator[Finding]:
 
 def _extras() -> Iterator[Finding]:
     try:
-        extras = {name: needed for name, needed in _requirements().items() if name not in ("", "dev")}
+        extras = {name: needed for name, needed in _requirements().items() if name not in UNSEEN}
     except metadata.PackageNotFoundError:
         return
     for name, needed in extras.items():

@@ -3,8 +3,9 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from fedtailor.data.federation import dealt_anew
@@ -21,6 +22,7 @@ from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment
 from fedtailor.runs.store import Store
+from fedtailor.runs.tracking import following
 
 
 class Interrupted(Exception):
@@ -41,14 +43,14 @@ def run_episodes(
     policy: Policy | None,
 ) -> Run:
     """Run the remaining rounds; raise `Interrupted` if the user stops the run. Pre-training writes its policy."""
-    with Store(folder, write=True) as store:
+    with Store(folder, write=True) as store, _tracked(folder, settings, store, callbacks) as tracking:
         pretrained = store.meta("episodes")  # None unless the run is a pre-training
         episodes: int = pretrained or 1
         if changed := differences(store.meta("environment")):
             warn(store, callbacks, f"this run began with {changed}: its last digits may differ from here on")
         engine = resources.engine_for(settings)
-        if not engine.remote:
-            callbacks = CallbackList([callbacks, DiskWatch(store, job.federation.clients, callbacks)])
+        watch = [] if engine.remote else [DiskWatch(store, job.federation.clients, callbacks)]
+        callbacks = CallbackList([callbacks, *watch, tracking])
         with _stop_at_boundary() as stop:
             engine.stop = stop
             engine.start(job)
@@ -85,6 +87,11 @@ def run_episodes(
     return Run(folder)
 
 
+def _tracked(folder: Path, settings: Experiment, store: Store, callbacks: Callback) -> AbstractContextManager[Callback]:
+    """The callback that keeps the copies of the run in trackers up to date."""
+    return following(folder, settings.track, callbacks.warning, partial(warn, store, callbacks))
+
+
 def _promises(settings: Experiment, job: Job, store: Store) -> list[Promise]:
     """The differential privacy of a complete run; a round counts as often as it was begun with other noise."""
     rounds = max(settings.rounds, store.meta("private_rounds") or 0)
@@ -92,7 +99,7 @@ def _promises(settings: Experiment, job: Job, store: Store) -> list[Promise]:
     if settings.training.dp_sgd is not None:
         for row in store.read("tasks"):
             steps.setdefault(row["client"], []).append(row["steps"])
-    records = record_promise(settings, steps, job.federation.train.sizes.tolist(), rounds)
+    records = record_promise(settings, steps, job.federation.train.sizes[: job.federation.clients].tolist(), rounds)
     return [promise for promise in (client_promise(settings, rounds), records) if promise is not None]
 
 

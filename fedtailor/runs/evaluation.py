@@ -8,12 +8,13 @@ from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.messages.trees import pack
 from fedtailor.methods import Moment, Payload, Server
-from fedtailor.runs.assembly import Assembly
+from fedtailor.runs.assembly import Assembly, newcomers_clock
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import largest_models
 from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.ledger import Ledger, Round, warn
 from fedtailor.runs.measures import Measures, measures
+from fedtailor.runs.newcomers import Welcome
 from fedtailor.runs.phases import Phases
 from fedtailor.runs.scoring import Scorer
 from fedtailor.runs.tasks import Packed, Tasks
@@ -41,7 +42,7 @@ class Evaluator:
         self.settings, self.method = made.experiment.evaluation, made.method
         self.held: dict[int, Score] = ledger.store.latest_scores("held", made.moment.episode)
         self._measures = partial(measures, measuring=measuring_of(made.experiment, made.job.federation))
-        sizes = made.job.federation.test.sizes
+        sizes = made.job.federation.test.sizes[: made.clients]
         self.scorer = Scorer(tasks, sizes, made.moment, made.family, self.settings.together)
 
     def due(self, round: int) -> bool:
@@ -96,7 +97,7 @@ class Evaluator:
             return True
         server = self._preview_server(last + 1)
         payloads, packed = self._payloads_for(clients, server), Packed()
-        keeps = not self.tasks.engine.remote and largest_models(self.made) <= self.settings.keep_models * 1e6
+        keeps = self._keeps
         for start in range(0, len(missing), FINAL_TOGETHER):
             if stop():
                 return False
@@ -118,6 +119,37 @@ class Evaluator:
         self._warn_of_failures(len(done))
         self.ledger.commit_final_metrics(moment, self._measures(done, last))
         return True
+
+    def new_pass(self, stop: Callable[[], bool]) -> bool:
+        """Let every new client receive and adapt; like the final pass, it can be resumed."""
+        clients, last = self.made.job.federation.newcomers, self.made.experiment.rounds
+        moment = Moment(self.made.job.seed, self.server.moment.episode, last)
+        done, failed = self.ledger.final_scores("new")
+        missing = [client for client in clients if client not in done and client not in failed]
+        if not clients or (not missing and self.ledger.has_final("new")):
+            return True
+        clock = newcomers_clock(self.made.experiment, self.made.job)
+        welcome = Welcome(self.made, self.server, self.phases, self.tasks, clock)
+        for start in range(0, len(missing), FINAL_TOGETHER):
+            if stop():
+                return False
+            results = list(welcome.adapt(missing[start : start + FINAL_TOGETHER], [None], self._keeps))
+            scores = {result.client: result.scores["new"] for result in results if result.failure is None}
+            failures = {result.client: result.failure for result in results if result.failure is not None}
+            models = {result.client: result.reply for result in results if result.reply is not None}
+            done |= scores
+            self.ledger.commit_final(moment, scores, failures, models, "new")
+        if reasons := self.ledger.final_failures("new"):
+            count = f"{len(reasons)} of {len(clients)} new clients failed"
+            sentence = f"{count} and are not in its numbers (first reason: {reasons[0]})"
+            warn(self.ledger.store, self.callbacks, sentence)
+        self.ledger.commit_final_metrics(moment, self._measures(done, last), "new")
+        return True
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether the models of the final pass are stored."""
+        return not self.tasks.engine.remote and largest_models(self.made) <= self.settings.keep_models * 1e6
 
     def _warn_of_failures(self, done: int) -> None:
         """Say in the result itself whose models are missing in it."""

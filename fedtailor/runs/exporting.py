@@ -209,6 +209,8 @@ def personal_model(
             data = described(store.meta("samples"), store.meta("clients"))
             job = Job(settings.method, settings.model, settings.training, settings.seed, data)
             return settings, job, model.config["network"], model["model"]
+        if client >= store.meta("clients"):
+            raise UserError(f"client {client} is new and its model was not kept: raise evaluation.keep_models")
         sentence = f"{folder} cannot export client {client}"
         settings = again(settings, federation, sentence)
         job = job_of(settings, resources)
@@ -240,7 +242,7 @@ def server_models(
 def _check_client(store: Store, client: int) -> None:
     """Raise a `UserError` if the run has no such client, or if the client failed in the final pass."""
     find_client(store, client)
-    for event in store.read("events", "WHERE kind = 'final' AND client = ?", [client]):
+    for event in store.read("events", "WHERE kind IN ('final', 'new') AND client = ?", [client]):
         raise UserError(f"client {client} has no model: it failed in the final pass ({event['detail']})")
 
 

@@ -24,7 +24,7 @@ OURS = {
         "curves.png",
         "rewards.png",
     ),
-    *(CARD, TENSORS, "drawings", "exports"),
+    *(CARD, TENSORS, "drawings", "exports", "tracking.json", "tensorboard", "wandb"),
 }
 
 

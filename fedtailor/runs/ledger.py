@@ -181,33 +181,38 @@ class Ledger:
         with self.store.transaction():
             self.store.set_meta("private_rounds", (self.store.meta("private_rounds") or 0) + 1)
 
-    def final_scores(self) -> tuple[dict[int, Score], set[int]]:
-        """The results that the final pass has stored so far: scores, and the clients that failed."""
-        done = self.store.scores("final", self.moment.episode, self.rounds)
-        return done, {row["client"] for row in self.store.read("events", "WHERE kind = 'final'")}
+    def final_scores(self, model: str = "final") -> tuple[dict[int, Score], set[int]]:
+        """The results that the final pass, or that of ``new`` clients, has stored: scores, and clients that failed."""
+        done = self.store.scores(model, self.moment.episode, self.rounds)
+        return done, {row["client"] for row in self.store.read("events", "WHERE kind = ?", [model])}
 
-    def has_final(self) -> bool:
+    def has_final(self, model: str = "final") -> bool:
         """Whether the final pass is complete."""
-        return bool(self.store.read("metrics", "WHERE model = 'final'"))
+        return bool(self.store.read("metrics", "WHERE model = ?", [model]))
 
-    def final_failures(self) -> list[str]:
+    def final_failures(self, model: str = "final") -> list[str]:
         """The reasons of the clients that failed in the final pass."""
-        return [row["detail"] for row in self.store.read("events", "WHERE kind = 'final' ORDER BY client")]
+        return [row["detail"] for row in self.store.read("events", "WHERE kind = ? ORDER BY client", [model])]
 
     def commit_final(
-        self, moment: Moment, scores: Mapping[int, Score], failed: Mapping[int, str], models: Mapping[int, bytes]
+        self,
+        moment: Moment,
+        scores: Mapping[int, Score],
+        failed: Mapping[int, str],
+        models: Mapping[int, bytes],
+        model: str = "final",
     ) -> None:
         """Store a portion of the final pass: scores, failures and the clients' models, if they are kept."""
         with self.store.transaction():
-            for client, model in models.items():
-                deployed.keep(self.store, client, model)
-            self._store_scores(moment, "final", scores)
-            self._store_events(moment, "final", failed)
+            for client, packed in models.items():
+                deployed.keep(self.store, client, packed)
+            self._store_scores(moment, model, scores)
+            self._store_events(moment, model, failed)
 
-    def commit_final_metrics(self, moment: Moment, metrics: Measures) -> None:
+    def commit_final_metrics(self, moment: Moment, metrics: Measures, model: str = "final") -> None:
         """Store the measures of the complete final pass."""
         with self.store.transaction():
-            self._store_metrics(moment, {"final": metrics})
+            self._store_metrics(moment, {model: metrics})
 
     def _next(self, seed: int) -> Moment:
         """The moment of the next round: in the latest episode, or the first round of a new one."""

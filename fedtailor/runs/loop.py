@@ -41,6 +41,10 @@ class ClientsFailed(MethodFailed):
     """Every client of a round failed with an error in the method's code."""
 
 
+class NoUsableModel(UserError):
+    """No client trains a usable model any more: the run would only repeat its last rounds."""
+
+
 class RoundLoop:
     """Runs the rounds of one episode, from the last stored round on."""
 
@@ -72,7 +76,9 @@ class RoundLoop:
             self._one_round()
             self.server.at(round=self.server.round + 1)
         self._warn_of_ruin()
-        return not self.experiment.evaluation.final or self.evaluator.final_pass(stop)
+        if not self.experiment.evaluation.final:
+            return True
+        return self.evaluator.final_pass(stop) and self.evaluator.new_pass(stop)
 
     def personal_model(self, client: int) -> Weights:
         """The model that this client would deploy now: it receives and trains once more."""
@@ -150,7 +156,7 @@ class RoundLoop:
         if self.experiment.attack is not None:
             return
         if reasons := self.ledger.fruitless(FRUITLESS):
-            raise UserError(
+            raise NoUsableModel(
                 f"no client has trained a usable model in {FRUITLESS} rounds (last reason: {reasons[-1]}): "
                 "a lower training.lr helps against divergence, robust aggregation against malicious clients"
             )

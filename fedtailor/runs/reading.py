@@ -14,13 +14,15 @@ from fedtailor.messages.trees import plain, unpack
 from fedtailor.runs.accounting import Promise
 from fedtailor.runs.assembly import check_data
 from fedtailor.runs.cohort import BROKEN, DROPPED
+from fedtailor.runs.frames import frame
 from fedtailor.runs.measures import Measures, MeasureSummary
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.settings import Experiment, recorded
 from fedtailor.runs.store import DATABASE, Store, in_use
 
-MODELS = ("received", "held", "global", "final")
+FRAMES = ("rounds", "metrics", "measures", "scores", "tasks", "events", "clock", "times", "phases", "curve")
+MODELS = ("received", "held", "global", "final", "new")
 
 
 class Run:
@@ -81,6 +83,11 @@ class Run:
     def client_count(self) -> int:
         """The number of clients of the federation."""
         return int(self._store.meta("clients"))
+
+    @property
+    def new_clients(self) -> int:
+        """The number of new clients, which took no part; their ids follow those of the others."""
+        return int(self._store.meta("new") or 0)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -144,6 +151,10 @@ class Run:
     def nodes(self) -> list[str]:
         """The names of the clients of a real federation; none for a simulation."""
         return [str(node["name"]) for node in self._store.meta("nodes") or []]
+
+    def node_facts(self) -> list[dict[str, Any]]:
+        """What every node of a real federation told about itself: samples and versions; none for a simulation."""
+        return list(self._store.meta("nodes") or [])
 
     @property
     def finished(self) -> bool:
@@ -287,6 +298,24 @@ class Run:
                 found.setdefault(name, {}).update(state if kind == "agent" else {"best": state})
         return found
 
+    def frame(self, what: str = "metrics") -> Any:
+        """Records as a pandas frame: ``rounds``, ``metrics``, ``measures``, ``scores``, ``tasks``, ``clock``, ...
+
+        Parameters
+        ----------
+        what : str
+            The name of the function of this class whose rows the frame has; by default `metrics`.
+
+        Examples
+        --------
+        >>> with fedtailor.Run("runs/first") as run:
+        ...     list(run.frame("scores").columns)[:3]
+        ['client', 'correct', 'loss']
+        """
+        if what not in FRAMES:
+            raise unknown("frame", what, FRAMES)
+        return frame(getattr(self, what)())
+
     def summary(self) -> RunSummary:
         """The run in a few numbers.
 
@@ -351,7 +380,10 @@ class Run:
 
 def find_client(store: Store, which: int | str) -> int:
     """The number of a client of a run, by its number or name; raises a `UserError` if there is none."""
-    count, names = store.meta("clients"), [row["name"] for row in store.read("clients", "ORDER BY client")]
+    count, names = (
+        store.meta("clients") + (store.meta("new") or 0),
+        [row["name"] for row in store.read("clients", "ORDER BY client")],
+    )
     if which in names:
         return names.index(str(which))
     text = str(which)

@@ -29,19 +29,25 @@ class Resources:
     def _clean(self, settings: Experiment) -> Federation:
         """The data; loaded again only if the settings ask for other data."""
         if self.given is not None:
-            return self._given(settings.data)
-        key = (settings.data, settings.partition_seed, settings.carves_validation)
+            return self._given(settings)
+        key = (settings.data, settings.partition_seed, settings.carves_validation, settings.evaluation.new_clients)
         if self._federation is None or self._federation[0] != key:
-            self._federation = (key, build(*key[:2], needs_validation=key[2]))
+            self._federation = (key, build(*key[:2], needs_validation=key[2], new_clients=key[3]))
         return self._federation[1]
 
-    def _given(self, settings: DataSettings) -> Federation:
+    def _given(self, settings: Experiment) -> Federation:
         """The caller's federation, pre-processed as the settings say; the nodes of a real one did it themselves."""
         assert self.given is not None
-        if settings.source == "nodes" or self.given.samples.preprocessing is not None:
+        share, preprocess = settings.evaluation.new_clients, settings.data.preprocess
+        if share and settings.data.source == "nodes":
+            raise UserError("evaluation.new_clients is for simulations: a new node joins with 'fedtailor join'")
+        if share and self.given.samples.preprocessing is not None:
+            raise UserError("evaluation.new_clients: this federation is pre-processed with the data of all its clients")
+        if settings.data.source == "nodes" or self.given.samples.preprocessing is not None:
             return self.given
-        if self._federation is None or self._federation[0] != settings.preprocess:
-            self._federation = (settings.preprocess, prepared(self.given, settings.preprocess))
+        key = (preprocess, share, settings.partition_seed)
+        if self._federation is None or self._federation[0] != key:
+            self._federation = (key, prepared(self.given.holding_out(share, key[2]), preprocess))
         return self._federation[1]
 
     def resolved(self, settings: Experiment) -> Experiment:
@@ -51,7 +57,7 @@ class Resources:
         federation = self.federation(settings)
         if self.given is not None:
             data = DataSettings(
-                source="python", clients=federation.clients, partition=Given(), preprocess=settings.data.preprocess
+                source="python", clients=federation.everyone, partition=Given(), preprocess=settings.data.preprocess
             )
         else:
             data = resolve(settings.data, federation.samples)

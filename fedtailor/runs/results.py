@@ -123,7 +123,7 @@ class ComparisonRow:
     seeds : int
         Number of finished runs.
     headline : mapping of str to Spread
-        The headline measure by model: ``received``, ``held``, ``global`` and ``final``.
+        The headline measure by model: ``received``, ``held``, ``global``, ``final`` and ``new``.
     worst, worst_tenth, deviation : Spread
         The measure of the worst client and of the worst tenth, and its deviation over clients, of the headline model.
     megabytes, seconds : float or None
@@ -153,7 +153,8 @@ class ComparisonRow:
         row: dict[str, Any] = {"method": self.method, "seeds": self.seeds}
         extras = {"worst": self.worst, "worst_tenth": self.worst_tenth, "deviation": self.deviation}
         for name, spread in {**self.headline, **extras}.items():
-            row |= {name: spread.mean, f"{name}_std": spread.std}
+            if name != "new" or spread.mean is not None:  # most comparisons have no new clients
+                row |= {name: spread.mean, f"{name}_std": spread.std}
         row |= {"megabytes": self.megabytes, "seconds": self.seconds, **self._decided()}
         if self.clock is not None:
             clock = asdict(self.clock)
@@ -183,6 +184,15 @@ class ClientTable:
     values: Mapping[str, Mapping[int, Mapping[int, float]]]  # by method, seed and client for which it is defined
     names: Mapping[int, tuple[str, ...]]  # by seed, if the clients have names of their own
     less_is_better: bool
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for every method, seed and client."""
+        return [
+            {"method": method, "seed": seed, "client": client, "value": value}
+            for method, seeds in self.values.items()
+            for seed, clients in seeds.items()
+            for client, value in clients.items()
+        ]
 
 
 @dataclass(frozen=True)

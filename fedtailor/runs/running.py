@@ -5,7 +5,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,15 @@ from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import Interrupted, run_episodes
 from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.folders import check_place, fresh_name, lock_folder, remove, remove_drafts
+from fedtailor.runs.growing import check_growth, check_rounds, grow
 from fedtailor.runs.loop import ClientsFailed
+from fedtailor.runs.pace import expected_seconds
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources, again, own_or_given
 from fedtailor.runs.sections import Evaluation
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.store import Store
+from fedtailor.runs.tracking import check_trackers
 
 
 def run(
@@ -146,6 +149,8 @@ def resume(
     engine: Mapping[str, Any] | None = None,
     deciders: Mapping[str, Decider] | None = None,
     episodes: int | None = None,
+    rounds: int | None = None,
+    track: Sequence[str] | None = None,
 ) -> Run:
     """Resume a run from its last complete round. The result is the same as without the interruption.
 
@@ -159,6 +164,11 @@ def resume(
         Settings of the engine that differ from those of the run. They change no result.
     episodes : int, optional
         For pre-training: the total number of episodes to train to, at least as many as before.
+    rounds : int, optional
+        The total number of rounds to go on to, at least as many as before. The result is the same as if the run had
+        begun with it; refused where the method, the schedule or an agent depends on the number.
+    track : sequence of str, optional
+        Trackers, instead of those that the run began with. They change no result.
 
     Returns
     -------
@@ -178,7 +188,13 @@ def resume(
         if episodes is not None:
             _check_longer(place, store, episodes)
             values = {**values, "pretrain": {**values["pretrain"], "episodes": episodes}}
-    settings = experiment({**values, "engine": {**values["engine"], **(engine or {})}})
+        if rounds is not None:
+            check_rounds(place, store, rounds)
+            rounds = None if rounds == values["rounds"] else rounds
+            values = values if rounds is None else {**values, "rounds": rounds}
+    chosen = {} if track is None else {"track": list(track)}
+    settings = experiment({**values, **chosen, "engine": {**values["engine"], **(engine or {})}})
+    check_trackers(settings.track)
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
@@ -186,6 +202,10 @@ def resume(
         check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
             raise UserError(f"{place} cannot resume: the files in [devices] are not those it began with")
+        if rounds is not None:
+            check_growth(place, settings, job)
+            with Store(place, write=True) as store:
+                grow(place, store, values)
         policy = None if _begun(place) else policy_of(settings, job)
         if episodes is not None:
             with Store(place, write=True) as store, store.transaction():
@@ -214,15 +234,17 @@ def _begin(
 ) -> Run:
     check_place(place, overwrite)
     settings.method.check()
+    check_trackers(settings.track)
     imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
     policy = policy_of(settings, job)
     engine = resources.engine_for(settings)  # fails here if the engine is unavailable
-    needed = least_bytes(assemble(settings, job), engine.remote)
+    made = assemble(settings, job)
+    needed = least_bytes(made, engine.remote)
     check_disk(place, needed)
-    callbacks.expects(needed)
+    callbacks.expects(needed, None if engine.remote else expected_seconds(made, notes.get("episodes", 1)))
     remove(place)
     _create(place, settings, job, notes)
     try:
@@ -256,6 +278,8 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
             "environment": environment(),
             "federation": job.federation.digest(),
             "clients": job.federation.clients,
+            "sizes": job.federation.train.sizes[: job.federation.clients].tolist(),
+            "new": job.federation.new,
             "samples": outline(job.federation),
             "measuring": measuring_of(settings, job.federation).as_dict(),
             "devices": devices_digest(settings, job),

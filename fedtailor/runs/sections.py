@@ -8,6 +8,7 @@ from fedtailor.errors import unknown
 from fedtailor.learning.measures import MEASURES
 
 Measured = Literal["received", "held", "global"]
+TrackerName = Literal["tensorboard", "mlflow", "wandb"]
 
 
 def _known_measure(name: str) -> str:
@@ -66,6 +67,13 @@ class Evaluation(BaseModel):
         None, description="the measure of tables and curves; by default accuracy for classes, rmse for numbers"
     )
     final: bool = Field(True, description="at the end every client receives and trains once more")
+    new_clients: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="share of the clients, drawn by the seed, that take no part; at the end they receive and adapt "
+        "the model",
+    )
     keep_models: float = Field(
         256,
         ge=0,
@@ -77,6 +85,12 @@ class Evaluation(BaseModel):
         True,
         description="test several clients in one batch, which is faster; a federation tests each separately",
     )
+
+    @model_validator(mode="after")
+    def _new_clients_at_the_end(self) -> "Evaluation":
+        if self.new_clients and not self.final:
+            raise ValueError("new_clients are tested at the end: set final = true")
+        return self
 
 
 class CompareSettings(BaseModel):

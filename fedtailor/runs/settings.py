@@ -17,13 +17,20 @@ from fedtailor.methods import Method, find, spec
 from fedtailor.models import ModelSettings
 from fedtailor.parties import Aggregation, Privacy
 from fedtailor.runs.mistakes import Mistakes, mistakes, shown, shown_key
-from fedtailor.runs.sections import CompareSettings, Evaluation, Participation, PretrainSettings
+from fedtailor.runs.sections import CompareSettings, Evaluation, Participation, PretrainSettings, TrackerName
+
+NAMES_A_FOLDER = "it names a folder: use letters, digits, '-', '_' and '.'"
+
+
+def is_name(name: str) -> bool:
+    """Whether this can be the name of a folder everywhere."""
+    unfit = any(c in '/\\:*?"<>|' or not c.isprintable() for c in name)
+    return bool(name) and not name.startswith(".") and not unfit and len(name.encode()) <= 200
 
 
 def _simple_name(name: str) -> str:
-    unfit = any(c in '/\\:*?"<>|' or not c.isprintable() for c in name)
-    if not name or name.startswith(".") or unfit or len(name.encode()) > 200:
-        raise ValueError("it names a folder: use letters, digits, '-', '_' and '.'")
+    if not is_name(name):
+        raise ValueError(NAMES_A_FOLDER)
     return name
 
 
@@ -44,6 +51,8 @@ class Experiment(BaseModel):
         The seed of every random stream.
     rounds : int
         Rounds of the federation.
+    track : tuple of str
+        The trackers that get a copy of the run: ``tensorboard``, ``mlflow``, ``wandb``.
     data, model, training, participation, aggregation, privacy, evaluation, engine : settings
         The tables of the same names.
     method : Method
@@ -67,6 +76,9 @@ class Experiment(BaseModel):
     rounds: int = Field(20, ge=1, le=1_000_000, description="number of rounds")
     validation: bool = Field(
         False, description="hold out validation data from every client's training data even if the method needs none"
+    )
+    track: tuple[TrackerName, ...] = Field(
+        (), description="trackers that get a copy of the run: tensorboard, mlflow, wandb; they change no result"
     )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()

@@ -22,21 +22,31 @@ DATABASE = "run.db"
 
 
 class Store:
-    """Reads and writes a run's database. One process writes at a time; others may read meanwhile."""
+    """Reads and writes a run's database. One process writes at a time; others may read meanwhile.
 
-    def __init__(self, folder: Path, *, write: bool = False):
+    With ``still``, it reads one state of the database, and no byte in the run's folder changes.
+    """
+
+    def __init__(self, folder: Path, *, write: bool = False, still: bool = False):
         self.path = folder / DATABASE
         if not self.path.is_file():
             raise UserError(f"{folder} is not a run: it has no {DATABASE}")
         self._lock: int | None = None
         with ExitStack() as opened, self._user_errors():
-            if write:
-                self._lock = _lock(folder)
-                opened.callback(os.close, self._lock)
-            address = f"{self.path.absolute().as_uri()}?mode=rw"
+            mode = "mode=rw"
+            if write or still:
+                self._lock = _lock(folder) if write else _shared_lock(folder)
+                if self._lock is not None:
+                    opened.callback(os.close, self._lock)
+            if still:  # without a log of writes, and while nobody writes, SQLite needs no files of its own
+                log = self.path.with_name(f"{DATABASE}-wal")
+                quiet = self._lock is not None and not (log.exists() and log.stat().st_size)
+                mode = "mode=ro&immutable=1" if quiet else "mode=ro"
+            address = f"{self.path.absolute().as_uri()}?{mode}"
             self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)
             opened.callback(self._db.close)
-            self._db.execute("PRAGMA synchronous = NORMAL")
+            if not still:
+                self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA cache_size = -65536")  # kilobytes, so that the states of a round fit
             self._known: dict[str, bool] = {}  # by table: whether its rows have digests
             version = self.meta("schema")
@@ -53,6 +63,8 @@ class Store:
                 raise sqlite3.DatabaseError("its pages do not fit together")
             if write:
                 self._check_labels()
+            if still:
+                self._db.execute("BEGIN")  # all reads see the state of the first
             opened.pop_all()
 
     @staticmethod
@@ -122,6 +134,11 @@ class Store:
         """Add rows, all with the same columns."""
         with self._user_errors():
             _insert(self._db, table, list(rows))
+
+    def delete(self, table: str, where: str, parameters: Iterable[Any] = ()) -> None:
+        """Delete rows of a table."""
+        with self._user_errors():
+            self._db.execute(f"DELETE FROM {table} WHERE {where}", tuple(parameters))
 
     def reward(self, rewards: Iterable[tuple[float, int, int, str, int | None]]) -> None:
         """Store the rewards of earlier rounds' decisions: value, episode, round, name, client."""
@@ -280,6 +297,20 @@ def in_use(folder: Path) -> bool:
     finally:
         os.close(file)
     return False
+
+
+def _shared_lock(folder: Path) -> int | None:
+    """Keep other processes from running this run; None if one runs it now, or if nobody ever did."""
+    try:
+        file = os.open(folder / "run.lock", os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return None
+    return file
 
 
 def _lock(folder: Path) -> int:

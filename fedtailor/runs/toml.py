@@ -1,7 +1,9 @@
-"""Writes settings as TOML text (the standard library only reads it)."""
+"""Writes settings as TOML text (the standard library only reads it), and reads single values."""
 
 import json
+import tomllib
 from collections.abc import Mapping
+from datetime import date, time
 from typing import Any
 
 
@@ -10,10 +12,24 @@ def dumps(values: Mapping[str, Any]) -> str:
     return "\n".join(_table(values, ())).strip() + "\n"
 
 
+def parse_value(text: str) -> Any:
+    """The value of a text that somebody typed; one that is not TOML is a string.
+
+    >>> parse_value("0.1"), parse_value("iid"), parse_value("[1, 2]")
+    (0.1, 'iid', [1, 2])
+    """
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text  # a plain word is a string
+    value = read["value"]
+    return text if len(read) > 1 or isinstance(value, date | time) else value  # no setting is a date
+
+
 def _table(values: Mapping[str, Any], place: tuple[str, ...]) -> list[str]:
     plain = {k: v for k, v in values.items() if not isinstance(v, Mapping) and v is not None}
     nested = {k: v for k, v in values.items() if isinstance(v, Mapping)}
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
+    lines = [f"{_key(key)} = {value_text(value)}" for key, value in plain.items()]
     for key, value in nested.items():
         inner = (*place, key)
         lines += ["", f"[{'.'.join(map(_key, inner))}]", *_table(value, inner)]
@@ -24,7 +40,12 @@ def _key(key: str) -> str:
     return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else _text(key)
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value as TOML text.
+
+    >>> value_text([0.5, "a", True])
+    '[0.5, "a", true]'
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -32,9 +53,9 @@ def _value(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
+        return "{" + ", ".join(f"{_key(k)} = {value_text(v)}" for k, v in value.items() if v is not None) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
+        return "[" + ", ".join(value_text(item) for item in value) + "]"
     return _text(str(value))
 
 

@@ -39,7 +39,7 @@ def method_facts(kind: "type[Method]") -> dict[str, Any]:
     schema = kind.model_json_schema()
     properties = _flat(schema, schema.get("$defs", {}))
     settings = {
-        name: {"default": field.get("default"), "allowed": _allowed(field), "about": field.get("description", "")}
+        name: {"default": field.get("default"), "allowed": allowed_values(field), "about": field.get("description", "")}
         for name, field in properties.items()
     }
     for name, deciders in _deciders(kind).items():
@@ -175,10 +175,10 @@ def _deciders(kind: "type[Method]") -> dict[str, list[str]]:
     return {f"agents.{name}.decider": known_deciders(table, tables.rules) for name, table in tables}
 
 
-def _allowed(field: Mapping[str, Any]) -> str:
+def allowed_values(field: Mapping[str, Any]) -> str:
     """The allowed values of a setting, from its JSON schema."""
     if "anyOf" in field:
-        return " or ".join(_allowed(branch) for branch in field["anyOf"])
+        return " or ".join(allowed_values(branch) for branch in field["anyOf"])
     if "enum" in field or "const" in field:
         return ", ".join(map(str, field.get("enum", [field.get("const")])))
     kinds = {"number": "number", "integer": "whole number", "boolean": "true or false", "string": "text"}

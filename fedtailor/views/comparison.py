@@ -15,7 +15,7 @@ from fedtailor.views.tables import Grid, superscript
 def comparison_grid(summary: ComparisonSummary) -> Grid:
     """The table of a comparison, sorted by the headline; what is decided against the baseline; notes about rows."""
     table = summary.table
-    models = [summary.model, *(m for m in ("final", "held", "received", "global") if m != summary.model)]
+    models = [summary.model, *(m for m in ("final", "held", "received", "global", "new") if m != summary.model)]
     spreads = {
         f"{model} %" if summary.percent else model: [row.headline[model] for row in table]
         for model in models
@@ -58,6 +58,8 @@ def comparison_notes(summary: ComparisonSummary) -> tuple[str, ...]:
     notes = [
         f"{superscript(number)} {', '.join(note.rows)}: {note.sentence}" for number, note in enumerate(summary.notes, 1)
     ]
+    if any(row.headline["new"].mean is not None for row in summary.table):
+        notes.append("new: clients that took no part received and adapted the model at the end.")
     if summary.comparisons:
         few = max(row.seeds for row in summary.table) < SEEDS
         advice = [f"Fewer than {SEEDS} seeds decide nothing: --seeds 0,1,2 adds what is missing."] if few else []
@@ -90,7 +92,9 @@ def comparison_csv(summary: ComparisonSummary) -> str:
     """Every number of a comparison in full precision; percentages are shares of one."""
     text = io.StringIO()
     rows = [row.as_dict() for row in summary.table]
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["method"], lineterminator="\n")
+    writer = csv.DictWriter(
+        text, list(dict.fromkeys(key for row in rows for key in row)) or ["method"], lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()

@@ -54,6 +54,7 @@ def run_figure(run: Run) -> "Figure":
         if row["mean"] is not None:
             by_model[row["model"]].append({**row, **{key: scale * row[key] for key in ("mean", "worst_tenth")}})
     final = by_model.pop("final", [])
+    by_model.pop("new", None)  # a single point, which the tables show
     _draw_models(axes, by_model)
     if final:
         _draw_final(axes, run.settings["rounds"], final[-1]["mean"])
@@ -69,6 +70,11 @@ def run_figure(run: Run) -> "Figure":
 
 
 def draw_comparison(comparison: Comparison, path: Path, over: Over = "round") -> Path:
+    """The methods of a comparison, as a file."""
+    return _save(comparison_figure(comparison, over), path)
+
+
+def comparison_figure(comparison: Comparison, over: Over = "round") -> "Figure":
     """The methods of a comparison: mean over seeds with a band of one deviation; at the right the final pass."""
     headline = comparison.experiment.compare.model
     curves = comparison_curves(comparison, over)
@@ -91,7 +97,7 @@ def draw_comparison(comparison: Comparison, path: Path, over: Over = "round") ->
     spread = f"; {seeds} seeds" + (", band: one deviation" if bands else "") if seeds > 1 else ""
     title(axes, comparison.experiment.name, f"{shown}, mean over {average}{spread}")
     legend(figure, axes)
-    return _save(figure, path)
+    return figure
 
 
 def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curve]:

@@ -61,7 +61,7 @@ def client_grid(
     """Every client's value of a measure, by model."""
     from fedtailor.runs.reading import value_of
 
-    models = [m for m in ("received", "held", "global", "final") if m in scores]
+    models = [m for m in ("received", "held", "global", "final", "new") if m in scores]
     models += [m for m in scores if m not in models]
     by_client: dict[int, dict[str, Mapping[str, Any]]] = {}
     for model in models:

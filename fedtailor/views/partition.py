@@ -27,7 +27,7 @@ def draw(federation: Federation, path: Path | str) -> Path:
     path = Path(path)
     figure = Figure(figsize=(11, 6.5), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
-    if federation.clients > FEW_CLIENTS:
+    if federation.everyone > FEW_CLIENTS:
         _draw_histograms(federation, figure)
     elif federation.samples.classes:
         _draw_clients(federation, figure)
@@ -90,16 +90,16 @@ def _draw_heat(counts: np.ndarray, figure: "Figure", axes: "Axes") -> None:
 
 
 def _draw_sizes(federation: Federation, axes: "Axes") -> None:
-    clients = np.arange(federation.clients)
-    below = np.zeros(federation.clients, np.int64)
+    clients = np.arange(federation.everyone)
+    below = np.zeros(federation.everyone, np.int64)
     for name, shares in shares_by_part(federation).items():
         if len(shares.indices):
             axes.bar(clients, shares.sizes, bottom=below, width=0.8, color=PARTS[name], label=name)
             below = below + shares.sizes
-    axes.set_xlim(-0.8, federation.clients - 0.2)
+    axes.set_xlim(-0.8, federation.everyone - 0.2)
     _whole_numbers(axes)
-    if federation.labels and federation.clients <= NAMED:
-        axes.set_xticks(clients, federation.labels, rotation=90 if federation.clients > 8 else 0)
+    if federation.labels and federation.everyone <= NAMED:
+        axes.set_xticks(clients, federation.labels, rotation=90 if federation.everyone > 8 else 0)
     axes.set_xlabel("client")
     axes.set_ylabel("samples")
     axes.legend(ncols=3, frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)

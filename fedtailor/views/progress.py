@@ -33,7 +33,7 @@ class Display(Callback):
         self.console: Console = messages()
         self.runs, self.run = runs, 0
         self._reasons: set[str] = set()  # a failure is printed once, then counted
-        self.disk = ""  # what the next run will store
+        self.expected = ""  # what the next run will take and store
 
     def __enter__(self) -> "Display":
         return self
@@ -46,8 +46,9 @@ class Display(Callback):
     def kept(self, names: Sequence[str]) -> None:
         self.console.print(f"finished before, not run again: {', '.join(names)}")
 
-    def expects(self, disk: int) -> None:
-        self.disk = f", at least {size(disk)} on disk"
+    def expects(self, disk: int, seconds: float | None = None) -> None:
+        takes = "" if seconds is None else f", about {duration(max(1.0, seconds))}"
+        self.expected = f"{takes}, at least {size(disk)} on disk"
 
     def begin(self, name: str, rounds: int, done: int) -> None:
         self.name, self.rounds, self.round = name, rounds, done
@@ -120,7 +121,7 @@ class Lines(Display):
         super().begin(name, rounds, done)
         place = f" ({self.run} of {self.runs})" if self.runs > 1 else ""
         start = f"resumes after round {done}" if done else "starts"
-        self.console.print(f"{name}{place}: {start}, {rounds} rounds{self.disk}")
+        self.console.print(f"{name}{place}: {start}, {rounds} rounds{self.expected}")
         self._last = time.monotonic()
 
     def task_done(self, done: int, total: int) -> None:
@@ -168,8 +169,8 @@ class Live(Display):
         super().begin(name, rounds, done)
         if self.runs > 1:
             self._bar("runs", f"{self.runs} runs", self.run - 1, self.runs, "")
-        elif self.disk:
-            self.console.print(f"{name}: {rounds} rounds{self.disk}; the time left is known after the first round")
+        elif self.expected:
+            self.console.print(f"{name}: {rounds} rounds{self.expected}")
         self._bar("rounds", name, done, rounds, "")
         self._bar("tasks", self._phase(), 0, 1, "")
 

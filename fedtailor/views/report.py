@@ -12,7 +12,7 @@ from fedtailor.views.curves import draw_run
 from fedtailor.views.numbers import NOTHING, duration, figures, measured, percent, size
 from fedtailor.views.tables import Grid
 
-MODELS = ("received", "held", "global", "final")
+MODELS = ("received", "held", "global", "final", "new")
 WORDS = (
     "received: what a client holds before it trains; held: after its last training, the model it would deploy; "
     "global: the server's; final: every client has received and trained once more."
@@ -67,10 +67,12 @@ def report(run: Run) -> str:
 
 def headline(facts: RunSummary) -> str:
     """The run in one line."""
-    return (
-        f"{method_text(facts.method)}, seed {facts.seed}, {facts.clients} clients, "
-        f"{facts.rounds_done} of {facts.rounds} rounds, {facts.status}"
-    )
+    return f"{what_runs(facts)}, {facts.rounds_done} of {facts.rounds} rounds, {facts.status}"
+
+
+def what_runs(facts: RunSummary) -> str:
+    """Method, seed and number of clients of a run."""
+    return f"{method_text(facts.method)}, seed {facts.seed}, {facts.clients} clients"
 
 
 def method_text(method: Mapping[str, Any]) -> str:
@@ -128,7 +130,9 @@ def remarks(metrics: Mapping[str, Measures]) -> list[str]:
     """Remarks that explain the numbers."""
     untrained = metrics["held"].untrained if "held" in metrics else 0
     said = [f"{untrained} of the clients never trained: the model they would receive counts as held."]
-    return (said if untrained else []) + _undefined(metrics)
+    newcomers = metrics["new"].clients if "new" in metrics else 0
+    new = [f"new: {newcomers} clients that took no part received and adapted the model at the end."]
+    return (said if untrained else []) + (new if newcomers else []) + _undefined(metrics)
 
 
 def _undefined(metrics: Mapping[str, Measures]) -> list[str]:

@@ -7,6 +7,7 @@ STARTER = """\
 
 seed = 0            # seed of every random stream: the same seed gives the same result, bit for bit
 rounds = 20         # number of rounds
+# track = ["tensorboard", "mlflow", "wandb"]  # trackers that get a copy of the run (docs/trackers.md)
 
 [data]
 source = "digits"   # 'fedtailor data list' shows them all

@@ -1,11 +1,14 @@
 """Where the time of a run's rounds went."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedtailor.errors import UserError
 from fedtailor.runs import Run
 from fedtailor.views.tables import Grid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ABOUT = {
     "train": "waiting for clients that train",
@@ -36,6 +39,47 @@ def profile(phases: Sequence[Mapping[str, Any]], rounds: Sequence[float], place:
     whole = sum(rounds)
     total["other"] = max(0.0, whole - sum(total.values()))
     return {"rounds": len(rounds), "seconds": whole, "phases": total, "workers": workers}
+
+
+def phases_by_round(phases: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """For pictures: the seconds of every round by phase, with the rest as ``other``, and those of the workers.
+
+    ``rounds`` are rows of that table, with episode, round and seconds.
+    """
+    spent = {(row["episode"], row["round"], row["phase"]): row["seconds"] for row in phases}
+    names = [name for name in ABOUT if any(key[2] == name for key in spent)]
+    found = {
+        name: [spent.get((row["episode"], row["round"], name), 0.0) for row in rounds] for name in (*names, *OF_WORKERS)
+    }
+    workers = {name: found.pop(name) for name in OF_WORKERS}
+    known = [sum(values) for values in zip(*found.values(), strict=True)] or [0.0] * len(rounds)
+    found["other"] = [max(0.0, row["seconds"] - sum_) for row, sum_ in zip(rounds, known, strict=True)]
+    return {"round": list(range(1, len(rounds) + 1)), "phases": found, "workers": workers}
+
+
+def profile_figure(run: Run) -> "Figure":
+    """A bar per round with its phases on top of each other; below, what the workers did, summed over them."""
+    from fedtailor.views.curves import COLOURS, FAINT, GREY, new_figure, title
+
+    profile_document(run)  # fails with a sentence if nothing was measured
+    found = phases_by_round(run.phases(), run.rounds())
+    figure = new_figure(9, 6)
+    panels = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    colours = {name: COLOURS[place] for place, name in enumerate(found["phases"])} | {"busy": GREY, "idle": FAINT}
+    for axes, parts, about in zip(
+        panels, (found["phases"], found["workers"]), ("seconds", "seconds of all workers"), strict=True
+    ):
+        below = [0.0] * len(found["round"])
+        for name, values in parts.items():
+            axes.bar(found["round"], values, bottom=below, width=0.9, color=colours[name], label=name)
+            below = [a + b for a, b in zip(below, values, strict=True)]
+        axes.set_ylabel(about)
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xlabel("round")
+    panels[-1].locator_params(axis="x", integer=True)
+    title(panels[0], run.name, f"where the time of {len(found['round'])} rounds went")
+    return figure
 
 
 def profile_grid(found: Mapping[str, Any]) -> Grid:

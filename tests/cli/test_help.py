@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 import typer
 
@@ -15,7 +14,7 @@ from fedtailor.cli import app
 HEAVY = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "pydantic"}
 
 
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+def commands(command: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """Every command, as the words one types."""
     inner = getattr(command, "commands", {})
     return [path, *(found for name, one in inner.items() for found in commands(one, (*path, name)))]
@@ -39,8 +38,8 @@ def test_every_command_ends_its_help_with_an_example(call, words: tuple[str, ...
 # The examples in the order in which a user could type them; each finds what earlier ones wrote.
 STORY = (
     *("version", "doctor", "methods", "models", "new", "data list", "data show", "data get", "data deal", "data"),
-    *("devices", "run", "resume", "show", "list", "draw", "report", "dashboard", "export", "pretrain", "compare"),
-    *("reproduce", ""),
+    *("devices", "run", "resume", "show", "list", "draw", "report", "track", "dashboard", "export", "pretrain"),
+    *("adapt", "compare", "tune", "reproduce", ""),
     *("keys init", "keys add", "serve", "join", "keys"),
     *("keys request", "keys approve", "keys revoke", "keys audit"),
 )
@@ -48,7 +47,7 @@ CHEAP = ["--engine", "inline", "--set", "rounds=1", "--set", "data.samples=240",
 SMALL = "[data]\nclients = 4\nsamples = 240\n"
 
 
-def examples(command: click.Command, words: str) -> list[list[str]]:
+def examples(command: object, words: str) -> list[list[str]]:
     """The commands in the example of a command's help, without 'fedtailor'."""
     for word in words.split():
         command = command.commands[word]  # type: ignore[attr-defined]
@@ -77,7 +76,7 @@ def test_every_example_runs(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 told = call("keys", "request", "told", "--json")
                 shutil.copy(tmp_path / "told" / "node.pub", tmp_path / "my-key" / "node.pub")
                 example = [json.loads(told.out)["fingerprint"] if w == "FINGERPRINT" else w for w in example]
-            cheap = CHEAP if example[0] in ("run", "compare", "pretrain") else []
+            cheap = CHEAP if example[0] in ("run", "compare", "pretrain", "tune") else []
             done = call(*example, *cheap)
             assert done.code == 0, (example, done.err)
             if example[:1] == ["new"]:

@@ -81,8 +81,9 @@ def test_nodes_that_exchange_sums_give_the_bits_of_a_simulation(scope: str, tmp_
 def test_a_node_with_fewer_categories_agrees_with_the_others(tmp_path: Path) -> None:
     """Each node codes its categories as it finds them; counts by name give one coding for all."""
     pytest.importorskip("flwr", reason="needs the extra 'flower'")
+    from fedtailor.data.newcomers import prepared_alike, relabelled
     from fedtailor.flower.coordinator.serving import serve_on
-    from fedtailor.flower.node.node import Node, _prepared, _relabelled
+    from fedtailor.flower.node.node import Node
     from tests.support.federation import Wire, simulate
 
     made = experiment({**heart(), "data": {**heart()["data"], "clients": 4}, "aggregation": {"clip": 0}})
@@ -119,7 +120,7 @@ def test_a_node_with_fewer_categories_agrees_with_the_others(tmp_path: Path) -> 
                 a[0, j] for a in (known.fill, known.mean, known.scale)
             ]
     x, samples = known.apply(federation.samples.x), nodes[2].samples
-    mine = _prepared(_relabelled(samples, agreed_outline(agreed)), agreed_outline(agreed), nodes[2].rows["train"])
+    mine = prepared_alike(relabelled(samples, agreed_outline(agreed)), agreed_outline(agreed), nodes[2].rows["train"])
     assert mine.preprocessing is not None
     order = [agreed.names.index(name) for name in known.names]
     rows = federation.train[2]

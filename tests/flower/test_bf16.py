@@ -6,15 +6,14 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from fedtailor.data.folder import write_clients
 from fedtailor.flower.coordinator import serving
 from fedtailor.flower.coordinator.nodes import Nodes
 from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.flower.node import node as of_node
 from fedtailor.flower.node.node import Node
 from fedtailor.learning import precision
-from fedtailor.runs import Experiment, Resources, Run
-from tests.support.federation import Wire, outcome, settings, simulate
+from fedtailor.runs import Experiment, Run
+from tests.support.federation import Wire, nodes_of, outcome, settings, simulate, write_data
 
 
 def made(kind: str) -> Experiment:
@@ -23,8 +22,7 @@ def made(kind: str) -> Experiment:
 
 
 def nodes(folder: Path) -> dict[int, Node]:
-    write_clients(Resources().federation(made("fp32")), folder / "clients")
-    return {c: Node(f"client-{c}", str(folder / "clients" / f"client-{c}.npz"), folder / f"s{c}") for c in range(2)}
+    return nodes_of(write_data(made("fp32"), folder), folder, 2)
 
 
 @pytest.fixture

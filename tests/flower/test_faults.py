@@ -1,7 +1,7 @@
-"""What goes wrong in a federation: the round goes on, and what comes of it is what a simulation with the same
-drop-outs gives, bit for bit.
+"""What goes wrong in a federation: the others finish the round, and the result is that of a simulation with the same
+drop-outs, bit for bit.
 
-The death of one node runs always, the rest with `make test-federation`.
+A node that is killed and comes back, and a key that is revoked, run always; the rest with `make test-federation`.
 """
 
 import os
@@ -17,6 +17,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
+from fedtailor.flower import audit, keys
+from fedtailor.flower.coordinator import engine
 from fedtailor.flower.coordinator.link import Link
 from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.flower.keys import ServerKeys
@@ -65,7 +67,9 @@ class Federation:
     def await_holding(self, where: str, node: str = VICTIM) -> None:
         wait_until((self.orders(node) / f"holding-{where}").exists, f"{node} at {where}")
 
-    def serve(self, folder: Path, meanwhile: Callable[[], None]) -> None:
+    def serve(
+        self, folder: Path, meanwhile: Callable[[], None], say: Callable[[str], None] = lambda sentence: None
+    ) -> None:
         """Run the experiment; ``meanwhile`` happens beside it."""
         failed: list[BaseException] = []
 
@@ -77,7 +81,7 @@ class Federation:
 
         thread = threading.Thread(target=guarded, daemon=True)
         thread.start()
-        serve_on(self.link, self.made, folder)
+        serve_on(self.link, self.made, folder, say=say).close()
         thread.join(PATIENCE)
         assert not thread.is_alive()
         assert not failed, failed
@@ -97,7 +101,7 @@ def absences(folder: Path) -> list[tuple[int, int]]:
 def assert_replayed(made: Experiment, folder: Path, tmp_path: Path) -> None:
     """The simulation with the same drop-outs gives the same server, bit for bit."""
     participation = made.participation.model_copy(update={"absent": tuple(absences(folder))})
-    simulate(made.model_copy(update={"participation": participation}), tmp_path / "replayed")
+    simulate(made.model_copy(update={"participation": participation}), tmp_path / "replayed").close()
     ours, theirs = outcome(folder), outcome(tmp_path / "replayed")
     assert ours["state"] == theirs["state"]
     assert ours["state"]
@@ -110,6 +114,66 @@ def federation(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Feder
         yield Federation(here, link, made)
 
 
+class Incidents:
+    """Three rounds: client 1 is killed in round 2 and comes back, the key of client 2 is revoked in round 3."""
+
+    def __init__(self, folder: Path):
+        self.run, self.made, self.folder = folder / "run", experiment(3, deadline=PATIENCE), folder
+        self.said: list[str] = []
+        with (
+            place(folder, self.made) as here,
+            Link(HOST, 0, ServerKeys(here.keys), 2**26, self.said.append) as link,
+        ):
+            self.keys, self.federation = here.keys, Federation(here, link, self.made)
+            self.mark = keys.fingerprint(ServerKeys(here.keys).public_keys()["client-2"])
+            self.federation.order("hold-fit-2")
+            self.federation.order("hold-fit-3", "client-2")
+            self.federation.serve(self.run, self._happen, self.said.append)
+            self.code = self.federation.processes["client-2"].wait(PATIENCE)
+            self.node_said = here.said("client-2.log")
+
+    def _happen(self) -> None:
+        self.federation.await_holding("fit-2")
+        self.federation.processes[VICTIM].kill()  # its other programs notice, as when memory runs out
+        (self.federation.orders(VICTIM) / "hold-fit-2").unlink()
+        self.federation.processes[VICTIM].wait()
+        self.federation.processes[VICTIM] = self.federation.join(VICTIM)
+        self.federation.await_holding("fit-3", "client-2")
+        keys.revoke(self.keys, "client-2")
+        wait_until(lambda: "the key of client-2 is not valid any more" in self.said, "the revocation")
+        (self.federation.orders("client-2") / "hold-fit-3").unlink()
+
+
+@pytest.fixture(scope="module")
+def incidents(tmp_path_factory: pytest.TempPathFactory) -> Incidents:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "RETURN_TIMEOUT", PATIENCE)  # no load makes the node too late
+        return Incidents(tmp_path_factory.mktemp("incidents"))
+
+
+def test_a_node_that_is_killed_and_comes_back_misses_nothing(incidents: Incidents) -> None:
+    assert absences(incidents.run) == [(3, 2)], "the event is not that of the revoked key alone"
+    assert any("client-1 was lost while it worked" in sentence for sentence in incidents.said)
+    assert "client-1 is back and receives its tasks again" in incidents.said
+    assert_replayed(incidents.made, incidents.run, incidents.folder)
+
+
+def test_the_answer_of_a_key_that_was_revoked_in_the_round_is_refused(incidents: Incidents) -> None:
+    with Store(incidents.run) as store:
+        (event,) = store.rows("SELECT * FROM events")
+        assert store.meta("finished")
+    assert (event["round"], event["client"], event["detail"]) == (3, 2, "its key is not valid any more")
+    assert incidents.code == 2
+    assert "the coordinator does not know this node's key" in incidents.node_said
+    log = audit.verified(incidents.keys / audit.FILE)
+    revoked = next(number for number, line in enumerate(log) if line["event"] == "revoked")
+    assert (log[revoked]["who"], log[revoked]["key"]) == ("client-2", incidents.mark)
+    refused = [line for line in log[revoked:] if line["event"] == "refused" and line["key"] == incidents.mark]
+    assert refused, "the audit log does not say that the node was refused"
+    assert refused[0]["reason"] == "has a key that is not registered"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("federation", [2], indirect=True)
 def test_a_node_that_dies_while_it_trains_is_left_out(federation: Federation, tmp_path: Path) -> None:
     federation.order("hold-fit-2")

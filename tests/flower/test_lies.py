@@ -11,50 +11,42 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from fedtailor.data.folder import write_clients
 from fedtailor.data.readers import Roles
 from fedtailor.data.roster import Entry
 from fedtailor.errors import UserError
-from fedtailor.flower.coordinator import engine, nodes
 from fedtailor.flower.coordinator.link import Link, Reply
 from fedtailor.flower.coordinator.nodes import Nodes
 from fedtailor.flower.coordinator.serving import serve, serve_on
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.node.node import Node
 from fedtailor.messages.frames import decode, encode
-from fedtailor.runs import Callback, Resources, RoundReport
+from fedtailor.runs import Callback, RoundReport
 from fedtailor.runs.store import Store
-from tests.support.federation import HOST, Wire, outcome, place, settings, simulate
+from tests.support.federation import (
+    HOST,
+    Wire,
+    events,
+    nodes_of,
+    outcome,
+    place,
+    settings,
+    simulate,
+    write_data,
+)
 from tests.support.lying import ANSWERS, HELLOS, Liar, Lie
 
+SCALE: dict[str, Any] = {"data": {"clients": 3, "samples": 150}}
 DATA = {"settings": {}, "seed": 0, "validation": False}
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (engine, nodes):
-        monkeypatch.setattr(module, "POLL", 0.0)
-    monkeypatch.setattr(nodes, "DISCOVERY", 0.0)
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clients")
-    write_clients(Resources().federation(settings(data={"clients": 3, "samples": 150})), folder / "clients")
-    return folder / "clients"
+    return write_data(settings(**SCALE), tmp_path_factory.mktemp("lies"))
 
 
 def federation(files: Path, folder: Path, kind: type[Node] = Node) -> dict[int, Node]:
     """Three nodes; client 1 is of another kind."""
-    return {
-        c: (kind if c == 1 else Node)(f"client-{c}", str(files / f"client-{c}.npz"), folder / f"state-{c}")
-        for c in range(3)
-    }
-
-
-def events(folder: Path) -> list[dict[str, Any]]:
-    with Store(folder) as store:
-        return store.rows("SELECT round, client, kind, detail FROM events ORDER BY id")
+    return nodes_of(files, folder, 3, kind)
 
 
 def test_each_lie_is_the_failure_of_its_node_and_of_nobody_else(files: Path, tmp_path: Path) -> None:
@@ -63,8 +55,8 @@ def test_each_lie_is_the_failure_of_its_node_and_of_nobody_else(files: Path, tmp
     class Scripted(Liar):
         lies: Iterator[Lie] = iter(ANSWERS.values())
 
-    scale = {"data": {"clients": 3, "samples": 150}, "rounds": len(ANSWERS) + 1}
-    made = settings("fedrep", **scale, evaluation={"every": 1, "models": ["held"], "final": False})
+    rounds = len(ANSWERS) + 1
+    made = settings("fedrep", rounds=rounds, **SCALE, evaluation={"every": 1, "models": ["held"], "final": False})
     serve_on(Wire(federation(files, tmp_path, Scripted)), made, tmp_path / "run").close()
 
     found = events(tmp_path / "run")
@@ -85,7 +77,7 @@ def test_a_final_result_without_a_score_is_a_failure(files: Path, tmp_path: Path
                 row["scores"] = {}
             return encode(header, blobs)
 
-    made = settings(rounds=1, data={"clients": 3, "samples": 150}, evaluation={"every": 0})
+    made = settings(rounds=1, **SCALE, evaluation={"every": 0})
     with serve_on(Wire(federation(files, tmp_path, Silent)), made, tmp_path / "run") as run:
         assert run.finished
         assert run.last()["final"].clients == 2
@@ -113,8 +105,7 @@ def test_the_user_can_stop_a_run_while_no_node_is_connected(files: Path, tmp_pat
         def round_done(self, report: RoundReport) -> None:
             there.clear()
 
-    scale = {"data": {"clients": 3, "samples": 150}, "engine": {"deadline": 0.1}}
-    made = settings(rounds=3, **scale, evaluation={"every": 0, "final": False})
+    made = settings(rounds=3, **SCALE, engine={"deadline": 0.1}, evaluation={"every": 0, "final": False})
     with pytest.raises(KeyboardInterrupt):
         serve_on(Cut(there), made, tmp_path / "run", Leaving(), say)
     with Store(tmp_path / "run") as store:

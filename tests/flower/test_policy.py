@@ -1,6 +1,7 @@
 """What a node's owner permits is checked by the node, from what the coordinator sends."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,48 +9,29 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
-from fedtailor.data.folder import write_clients
-from fedtailor.flower.coordinator import engine, nodes
 from fedtailor.flower.coordinator.serving import serve_on
 from fedtailor.flower.node.node import Node
 from fedtailor.flower.node.policy import FILE, Policy, Spent
 from fedtailor.messages.frames import decode, encode
-from fedtailor.runs import Resources
 from fedtailor.runs.accounting import combined_epsilon, gaussian_epsilon
-from fedtailor.runs.store import Store
-from tests.support.federation import Wire, settings
+from tests.support.federation import Wire, events, nodes_of, settings, write_data
 
 SCALE: dict[str, Any] = {"data": {"clients": 3, "samples": 120}, "evaluation": {"every": 0, "final": False}}
 PRIVATE = {"level": "client", "noise": 2.0}
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (engine, nodes):
-        monkeypatch.setattr(module, "POLL", 0.0)
-    monkeypatch.setattr(nodes, "DISCOVERY", 0.0)
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clients") / "clients"
-    write_clients(Resources().federation(settings(**SCALE)), folder)
-    return folder
+    return write_data(settings(**SCALE), tmp_path_factory.mktemp("policy"))
 
 
 def refusals(files: Path, folder: Path, policy: Policy, method: str, **more: Any) -> list[tuple[int, str]]:
     """Run a federation in which client 1 has a policy; the rounds in which it refused, and why."""
-    there = {
-        c: Node(
-            f"client-{c}", str(files / f"client-{c}.npz"), folder / f"state-{c}", policy=policy if c == 1 else Policy()
-        )
-        for c in range(3)
-    }
+    there = nodes_of(files, folder, 3, partial(Node, policy=policy))
     serve_on(Wire(there), settings(method, **{**SCALE, **more}), folder / "run").close()
-    with Store(folder / "run") as store:
-        events = store.rows("SELECT round, client, detail FROM events ORDER BY id")
-    assert {event["client"] for event in events} <= {1}, events
-    return [(event["round"], event["detail"]) for event in events]
+    found = events(folder / "run")
+    assert {event["client"] for event in found} <= {1}, found
+    return [(event["round"], event["detail"]) for event in found]
 
 
 @pytest.mark.parametrize(

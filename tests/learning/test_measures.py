@@ -113,12 +113,24 @@ def test_a_pooled_value_is_that_of_all_samples_together(name: str) -> None:
     if name in FOR_NUMBERS:
         outputs, targets = outputs[:, :1], 100 + outputs[:, 1]
     sums = [values_and_sums([name], piece)[1] for piece in pieces(outputs, targets)]
-    if name == "auroc":
-        assert sums == [{}, {}, {}]
-        assert pooled(name, sums) is None
+    if name == "auroc":  # ties within a bin
+        assert pooled(name, sums) == pytest.approx(value(name, outputs, targets), abs=0.01)
+        assert pooled(name, sums) != pytest.approx(value(name, outputs[:7], targets[:7]), abs=0.02)
     else:
         assert pooled(name, sums) == pytest.approx(value(name, outputs, targets), rel=1e-9)
         assert pooled(name, sums) != pytest.approx(value(name, outputs[:7], targets[:7]), rel=1e-3)
+
+
+def test_the_pooled_auroc_counts_pairs_of_different_clients() -> None:
+    """Log-odds of the second class: 1 and -3 with that class, -1 with the other; clients have one class each."""
+    of_one = Predictions(torch.tensor([[0.0, 1.0], [0.0, -3.0]]), torch.tensor([1, 1]))
+    of_other = Predictions(torch.tensor([[0.0, -1.0]]), torch.tensor([0]))
+    found, sums = zip(*(values_and_sums(["auroc"], one) for one in (of_one, of_other)), strict=True)
+    assert [one["auroc"] for one in found] == [None, None]
+    assert pooled("auroc", sums) == 1 / 2  # 1 > -1 is right, -3 < -1 is wrong
+    assert pooled("auroc", sums[:1]) is None
+    tie = values_and_sums(["auroc"], Predictions(torch.tensor([[0.0, 1.01]]), torch.tensor([0])))[1]
+    assert pooled("auroc", [sums[0], tie]) == 1 / 4  # half of the pair in one bin
 
 
 @pytest.mark.parametrize("name", ["balanced-accuracy", "macro-f1", "auroc"])

@@ -52,7 +52,7 @@ def _finite(tree: Any) -> bool:
 @pytest.mark.parametrize(
     "circumstances",
     [
-        {"participation": {"ratio": 0.34, "dropout": 0.5}},
+        {"participation": {"ratio": 0.34, "dropout": 0.5}, "evaluation": {"new_clients": 0.3}},
         {"data": {"clients": 10, "samples": 40, "partition": "iid"}},  # three training samples, batch 10
         {"data": {"clients": 10, "samples": 200, "partition": {"kind": "pathological", "classes": 1}}},
         {"model": {"name": "mlp", "head": "linear", "arguments": {"hidden": [16, 16]}}},
@@ -65,6 +65,8 @@ def _finite(tree: Any) -> bool:
 def test_every_method_copes(method: str, circumstances: dict[str, Any], tmp_path: Path) -> None:
     with fedtailor.run(settings(method, **circumstances), folder=tmp_path / "run") as run:
         assert_sound(run)
+        if "evaluation" in circumstances:
+            assert run.last()["new"].clients == run.new_clients == 2
 
 
 def job(method: Method) -> Job:

@@ -43,3 +43,11 @@ def test_a_package_that_is_missing_too_old_or_broken_is_said(monkeypatch: pytest
         raise OSError("a symbol is missing")
 
     assert doctor._unimportable("numpy", breaks) == "cannot be imported: OSError: a symbol is missing"
+
+
+def test_a_build_of_torch_for_another_machine_is_said() -> None:
+    assert doctor._torch_build(None, "cpu") == Finding("machine", "torch build", "ok", "for the CPU")
+    assert doctor._torch_build("13.0", "cuda:0").state == "ok"
+    needless = doctor._torch_build("13.0", "cpu")
+    assert needless.state == "absent"
+    assert "the CPU build" in needless.about

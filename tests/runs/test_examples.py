@@ -22,6 +22,7 @@ EXAMPLES: list[Any] = [
     fedtailor.export_global,
     fedtailor.load_model,
     fedtailor.pretrain,
+    fedtailor.tune,
 ]
 
 

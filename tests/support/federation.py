@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,30 @@ def outcome(folder: Path) -> dict[str, Any]:
         return {table: store.rows(query) for table, query in queries.items()}
 
 
+def write_data(made: Experiment, folder: Path) -> Path:
+    """Write every client's data to a file of its own; return their folder."""
+    write_clients(Resources().federation(made), folder / "clients")
+    return folder / "clients"
+
+
+def nodes_of(files: Path, folder: Path, clients: int, unusual: Callable[..., Node] = Node) -> dict[int, Node]:
+    """Nodes in this process, with their states in a folder; client 1 is an unusual one."""
+    return {
+        c: (unusual if c == 1 else Node)(f"client-{c}", str(files / f"client-{c}.npz"), folder / f"state-{c}")
+        for c in range(clients)
+    }
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    """What a run recorded about clients that did not take part as they should."""
+    with Store(folder) as store:
+        return store.rows("SELECT round, client, kind, detail FROM events ORDER BY id")
+
+
 class Wire(Link):
     """Hands messages to nodes in this process; replies come when they are pulled, the last first."""
+
+    poll = discovery = 0.0
 
     def __init__(self, nodes: dict[int, Node]):
         self.to, self.waiting = nodes, dict[str, bytes]()
@@ -87,7 +109,7 @@ class Place:
         self.folder, self.nodes = folder, [f"client-{c}" for c in range(made.data.clients)]
         self.keys = folder / "keys"
         keys.init(self.keys, [HOST], self.nodes)
-        write_clients(Resources().federation(made), folder / "clients")
+        write_data(made, folder)
         self._running: list[subprocess.Popen[bytes]] = []
 
     def fedtailor(
@@ -108,6 +130,7 @@ class Place:
         return process
 
     def join(self, node: str, port: int, *more: str, **environment: str) -> subprocess.Popen[bytes]:
+        """A node with its own keys, data and states; ``program`` is another program than ours."""
         return self.fedtailor(
             *("join", "--coordinator", f"{HOST}:{port}", "--keys", f"keys/nodes/{node}"),
             *("--data", f"clients/{node}.npz", "--state", f"state/{node}", *more),

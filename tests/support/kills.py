@@ -24,6 +24,7 @@ import fedtailor
 from fedtailor.engines.worker import Worker
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Tasks
+from tests.support.dying import tell
 from tests.support.fingerprint import assert_same
 from tests.support.killable import CHANGES, EXPERIMENT
 
@@ -134,13 +135,13 @@ def _run(place: Path, change: str, log: Path | None = None, die_at: int = -1, be
                 os.write(begun, b".")
         seen.append(name)
 
-    _tell(Store, "insert", lambda table, *_: f"write to {table}", event)
-    _tell(Store, "set_scores", lambda *_: "write to scores", event)
-    _tell(Store, "set_state", lambda scope, *_: f"write to state of {scope.split()[0]}", event)
-    _tell(Tasks, "execute", lambda *_: "batch of tasks", event)
-    _tell(Worker, "_train", lambda *_: "training", event)
-    _tell(Worker, "_test", lambda *_: "evaluation", event)
-    _tell(Worker, "_final", lambda *_: "final pass", event)
+    tell(Store, "insert", lambda table, *_: f"write to {table}", event)
+    tell(Store, "set_scores", lambda *_: "write to scores", event)
+    tell(Store, "set_state", lambda scope, *_: f"write to state of {scope.split()[0]}", event)
+    tell(Tasks, "execute", lambda *_: "batch of tasks", event)
+    tell(Worker, "_train", lambda *_: "training", event)
+    tell(Worker, "_test", lambda *_: "evaluation", event)
+    tell(Worker, "_final", lambda *_: "final pass", event)
     if place.exists():
         fedtailor.resume(place).close()
     else:
@@ -148,18 +149,6 @@ def _run(place: Path, change: str, log: Path | None = None, die_at: int = -1, be
         fedtailor.run(values, folder=place).close()
     if log is not None:
         log.write_text("\n".join([f"{time.perf_counter() - first}", *seen]), encoding="utf-8")
-
-
-def _tell(owner: type, name: str, named: Callable[..., str], event: Callable[[str], None]) -> None:
-    """Report every call of a function when it has done its work but its caller does not know yet."""
-    original = getattr(owner, name)
-
-    def wrapped(self: Any, *arguments: Any, **more: Any) -> Any:
-        result = original(self, *arguments, **more)
-        event(named(*arguments))
-        return result
-
-    setattr(owner, name, wrapped)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 It runs the tables of lies and refusals, counts what they hold, and adds the kills of docs/results/kills.json
 (``python -m tests.support.kills``, ``python -m tests.support.federation_kills``); ``--kills`` writes
-these only. ``--fuzz`` also runs the 10,000 examples of every kind of message, some minutes.
+these only. ``--fuzz`` also runs the 10,000 examples, a quarter of each kind of message, some minutes.
 """
 
 import json
@@ -11,11 +11,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from fedtailor.runs.environment import environment
+from tests.flower.test_fuzzing import MANY
 from tests.support.kills import RECORD
 from tests.support.lying import ANSWERS, HELLOS
 
@@ -24,6 +26,7 @@ PAGE = ROOT / "docs" / "results" / "security.md"
 LIES = ("tests/flower/test_lies.py", "-k", "each_lie or lies_about_itself")
 REFUSED = ("tests/flower/test_policy.py", "tests/flower/test_gateway.py", "tests/flower/test_refusals.py")
 FAULTS = ("tests/runs/test_flaws.py",)
+MEASURED = ("robust.md", "privacy.md")  # pages beside this one
 FUZZ = ("tests/flower/test_fuzzing.py", "-m", "slow")
 
 
@@ -49,10 +52,10 @@ def main(fuzz: bool) -> int:
     if fuzz:
         cases = _cases(*FUZZ)
         bad += sum(outcome == "failed" for _, outcome in cases)
-        lines += [*(f"* {name}, 10,000 examples: {outcome}" for name, outcome in cases), ""]
+        lines += [*(f"* {name}, {MANY:,} examples: {outcome}" for name, outcome in cases), ""]
     else:
         lines += ["Not run for this page: `python -m tests.support.security --fuzz`.", ""]
-    lines += _kills()
+    lines += [*_tables(), *_kills()]
     PAGE.write_text("\n".join(lines), encoding="utf-8")
     print(PAGE)
     return bad
@@ -83,6 +86,19 @@ def _count(cases: list[tuple[str, str]]) -> str:
     return ", ".join(f"{count} {outcome}" for outcome, count in Counter(outcome for _, outcome in cases).items())
 
 
+def _tables() -> list[str]:
+    """The first table of each page that `fedtailor reproduce` wrote, with a link; nothing for a missing page."""
+    lines: list[str] = []
+    for page in (page for page in MEASURED if (PAGE.parent / page).exists()):
+        written = (PAGE.parent / page).read_text(encoding="utf-8").splitlines()
+        title = next(line.removeprefix("# ") for line in written if line.startswith("# "))
+        section = next(place for place, line in enumerate(written) if line.startswith("## "))
+        rows = list(takewhile(bool, dropwhile(lambda line: not line.startswith("|"), written[section:])))
+        about = f"{written[section].removeprefix('## ')}. Footnotes, seeds and verdicts: [{page}]({page})."
+        lines += [f"## {title}", "", about, "", *rows, ""]
+    return lines
+
+
 def _kills() -> list[str]:
     kills: list[dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else []
     every, kills = len(kills), [kill for kill in kills if kill["killed"]]
@@ -104,6 +120,9 @@ def _kills() -> list[str]:
         rows = [kill for kill in kills if kill["where"] == where]
         same = sum(row["identical"] for row in rows)
         lines += ["", f"{where.capitalize()}: {same} of {len(rows)} kills were resumed identically."]
+        lines += [f"* {row['phase']}: {'; '.join(row['events'])}" for row in rows if row.get("events")]
+    nodes = [kill for kill in kills if kill["phase"].startswith("node")]
+    lines += ["", f"{len(nodes)} of the kills in the federation hit a node, the others the coordinator."]
     lines += ["", f"{every - len(kills)} further runs ended before their random moment came, and are not counted."]
     return [*lines, ""]
 

@@ -12,7 +12,7 @@ from fedtailor.views.comparison import comparison_csv, comparison_grid
 
 
 def row(method: str, final: float | None, deviation: float | None = None) -> ComparisonRow:
-    accuracy = {model: Spread(None, None) for model in ("received", "held", "global")}
+    accuracy = {model: Spread(None, None) for model in ("received", "held", "global", "new")}
     accuracy["final"] = Spread(final, deviation)
     extra = Spread(0.1, 0.1)
     return ComparisonRow(method, 2, accuracy, extra, extra, extra, megabytes=1.5, seconds=2.0)
@@ -85,6 +85,7 @@ def test_no_number_is_cut_where_the_table_just_fits() -> None:
     rows = []
     for name in ("local", "fedavg", "fedavg-ft", "fedper"):
         accuracy = {model: Spread(0.581, 0.08) for model in ("final", "held", "received", "global")}
+        accuracy["new"] = Spread(None, None)
         spread = Spread(0.181, 0.134)
         found = Difference((-2.3, -1.7, -2.1), "points")
         rows.append(

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 import fedtailor
+from fedtailor.__main__ import main
 from fedtailor.errors import UserError
-from fedtailor.views.timing import profile, profile_document, profile_grid
+from fedtailor.views.timing import phases_by_round, profile, profile_document, profile_grid
 
 
 def phase(round: int, name: str, seconds: float) -> dict[str, object]:
@@ -29,12 +30,27 @@ def test_hand_two_rounds() -> None:
     assert cells["idle"] == ("2.00", "1.000", "25.0 %")
 
 
+def test_hand_every_round_by_phase() -> None:
+    """Rounds of 4 and 6 s, of which 2 and 4 are in phases: what is left is 2 and 2."""
+    rows = [phase(1, "train", 2.0), phase(2, "train", 3.0), phase(2, "store", 1.0), phase(1, "busy", 6.0)]
+    rounds = [{"episode": 0, "round": 1, "seconds": 4.0}, {"episode": 0, "round": 2, "seconds": 6.0}]
+    assert phases_by_round(rows, rounds) == {
+        "round": [1, 2],
+        "phases": {"train": [2.0, 3.0], "store": [0.0, 1.0], "other": [2.0, 2.0]},
+        "workers": {"busy": [6.0, 0.0], "idle": [0.0, 0.0]},
+    }
+
+
 def test_the_phases_of_a_run_are_its_time(tmp_path: Path) -> None:
     settings = {"rounds": 2, "data": {"clients": 3, "samples": 100}, "engine": {"kind": "inline"}}
     with fedtailor.run(settings, folder=tmp_path / "run") as run:
         found = profile_document(run)
     assert {"train", "evaluate", "server", "store"} <= found["phases"].keys()
     assert found["workers"]["busy"] > 0
+    assert main(["show", str(tmp_path / "run"), "--profile", "--picture", str(tmp_path / "p.png")]) == 0
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["show", str(tmp_path / "run"), "--picture", "p.png"]) == 2
+    assert main(["show", str(tmp_path / "run"), "--profile", "--picture", str(tmp_path / "p.txt")]) == 2
 
 
 def test_a_run_without_phases_is_told_of() -> None:

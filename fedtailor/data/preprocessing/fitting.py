@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from fedtailor.data.shares import Shares
 
 
-def fit(samples: "Samples", train: "Shares", settings: Preprocess) -> Preprocessing | None:
-    """The pre-processing of a simulated federation, None if there is nothing to do; only training samples count."""
+def fit(samples: "Samples", train: "Shares", settings: Preprocess, clients: int | None = None) -> Preprocessing | None:
+    """The pre-processing of a simulated federation, None if there is nothing to do; only training samples count.
+
+    With ``clients``, only those of the first ones count for what all agree on.
+    """
     check_missing(samples, settings)
     if not needed(samples, settings):
         return None
-    summaries = [Summary.of(samples, train[client], settings) for client in range(len(train))]
+    agreeing = range(len(train) if clients is None else clients)
+    summaries = [Summary.of(samples, train[client], settings) for client in agreeing]
     agreed = agree(Kind.of(samples), summaries, settings)
     if settings.statistics == "federation":
         return agreed

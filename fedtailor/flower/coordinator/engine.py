@@ -6,6 +6,7 @@ A client's state never travels: its digest does, both ways. The engine checks ev
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, ClassVar
 
 from fedtailor.data.roster import Entry
@@ -14,7 +15,7 @@ from fedtailor.engines.codec import job_header, task_message
 from fedtailor.errors import UserError, one_line
 from fedtailor.flower.coordinator.checking import client_of, failed_results, read_results
 from fedtailor.flower.coordinator.link import Link, Reply
-from fedtailor.flower.coordinator.nodes import POLL, Nodes
+from fedtailor.flower.coordinator.nodes import Nodes
 from fedtailor.learning.measures import check_measured
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.messages.admission import admitted
@@ -23,15 +24,22 @@ from fedtailor.methods import AgentMethod
 
 GRACE = 30.0  # seconds after the deadline for which Flower keeps a message, so that our deadline comes first
 END_TIMEOUT = 15.0  # seconds to wait for the nodes to acknowledge the end of a run
+RETURN_TIMEOUT = 60.0  # seconds that a lost node has to come back, so that it gets its tasks again
+
+REVOKED = "its key is not valid any more"
 
 
 @dataclass(frozen=True)
 class PendingMessage:
-    """A message with tasks that waits for its reply."""
+    """A message with tasks that waits for its reply; times are those of time.monotonic."""
 
     client: int
     tasks: list[Task]
-    sent: float  # by time.monotonic
+    cohort: int  # the number of clients that have tasks now
+    sent: float
+    end: float  # by when its node must have answered
+    lost: float = 0.0  # when its node was lost, the last time
+    back: float = inf  # by when its node must have come back
 
 
 @dataclass
@@ -80,13 +88,15 @@ class FlowerEngine(Engine):
         reached = {message.client for message in pending.values()}
         for client in [client for client in by_client if client not in reached]:
             yield from failed_results(by_client[client], "its node is not connected")
-        while pending:
+        lost: list[PendingMessage] = []
+        while pending or lost:
             self.nodes.update()
-            for results in self._collect(pending):
+            for results in self._collect(pending, lost):
                 yield from results
-            for identity in [i for i, message in pending.items() if time.monotonic() - message.sent > self.deadline]:
-                yield from failed_results(pending.pop(identity).tasks, f"no answer within {self.deadline:g} s")
-            time.sleep(POLL)
+            self._send_again(lost, pending)
+            for message, reason in self._left_out(pending, lost):
+                yield from failed_results(message.tasks, reason)
+            time.sleep(self.link.poll)
 
     def end_run(self) -> None:
         """Tell the nodes that the run is finished; a node that does not hear it waits for the next run."""
@@ -95,37 +105,35 @@ class FlowerEngine(Engine):
         waiting, end = set(ids), time.monotonic() + END_TIMEOUT
         while waiting and time.monotonic() < end:
             waiting -= {reply.id for reply in self.link.pull(waiting)}
-            time.sleep(POLL)
+            time.sleep(self.link.poll)
 
     def close(self) -> None:
         self.link.close()
 
     def _send(self, by_client: Mapping[int, list[Task]]) -> dict[str, PendingMessage]:
         """Send its tasks to every client that is connected; return the pending messages by id."""
-        names, connected = [member.name for member in self.nodes.members], self.nodes.connected
-        clients = [client for client in by_client if names[client] in connected]
-        if not clients:
-            return {}
-        messages = [
-            (connected[names[client]], self._message(client, by_client[client], len(clients))) for client in clients
-        ]
-        group = f"round {by_client[clients[0]][0].moment.round}"
-        ids = self.link.push(messages, self.deadline + GRACE, group)
-        return {
-            identity: PendingMessage(client, by_client[client], time.monotonic())
-            for identity, client in zip(ids, clients, strict=True)
-            if identity
-        }
+        names, sent = [member.name for member in self.nodes.members], time.monotonic()
+        clients = [client for client in by_client if names[client] in self.nodes.connected]
+        end, cohort = sent + self.deadline, len(clients)
+        return self._push([PendingMessage(client, by_client[client], cohort, sent, end) for client in clients])
 
-    def _message(self, client: int, tasks: list[Task], cohort: int) -> bytes:
-        header, blobs = task_message(tasks)
-        message = encode({**header, **self._setting(client), "cohort": cohort}, blobs)
-        if len(message) > self.limit:
+    def _push(self, messages: Sequence[PendingMessage]) -> dict[str, PendingMessage]:
+        """Send messages to their nodes, which are connected; return those that Flower accepted, by id."""
+        if not messages:
+            return {}
+        parcels = [(self.nodes.connected[self._name(message)], self._message(message)) for message in messages]
+        ids = self.link.push(parcels, self.deadline + GRACE, f"round {messages[0].tasks[0].moment.round}")
+        return {identity: message for identity, message in zip(ids, messages, strict=True) if identity}
+
+    def _message(self, message: PendingMessage) -> bytes:
+        header, blobs = task_message(message.tasks)
+        data = encode({**header, **self._setting(message.client), "cohort": message.cohort}, blobs)
+        if len(data) > self.limit:
             raise UserError(
-                f"a message to {self.nodes.members[client].name!r} has {len(message):,} bytes, the limit is "
+                f"a message to {self._name(message)!r} has {len(data):,} bytes, the limit is "
                 f"{self.limit:,}: raise engine.limit"
             )
-        return message
+        return data
 
     def _setting(self, client: int) -> dict[str, Any]:
         """What a node must know besides its tasks. It is in every message, because a node may have restarted."""
@@ -145,14 +153,55 @@ class FlowerEngine(Engine):
             "privacy": dict(self.privacy),
         }
 
-    def _collect(self, pending: dict[str, PendingMessage]) -> list[list[Result]]:
-        """Remove the messages that were answered; the results of each."""
-        answered = [(pending.pop(reply.id), reply) for reply in self.link.pull(pending) if reply.id in pending]
-        return [self._results(message, reply) for message, reply in answered]
+    def _collect(self, pending: dict[str, PendingMessage], lost: list[PendingMessage]) -> list[list[Result]]:
+        """Remove the messages that were answered; the results of each. Messages of lost nodes are put aside."""
+        found = []
+        for reply in self.link.pull(pending) if pending else ():
+            message = pending.pop(reply.id, None)
+            if message is None:
+                continue
+            if reply.lost and not self.nodes.revoked(self._name(message)):
+                now = time.monotonic()
+                back = min(message.back, message.end, now + RETURN_TIMEOUT)
+                self.nodes.say(
+                    f"{self._name(message)} was lost while it worked: it has {back - now:.0f} s to come back"
+                )
+                lost.append(replace(message, lost=now, back=back))
+            else:
+                found.append(self._results(message, reply))
+        return found
+
+    def _send_again(self, lost: list[PendingMessage], pending: dict[str, PendingMessage]) -> None:
+        """Send their tasks again to lost nodes that came back. A task is a pure function: its result is the same."""
+        connected, discovered = self.nodes.connected, self.nodes.discovered
+        back = [message for message in lost if discovered > message.lost and self._name(message) in connected]
+        for identity, message in self._push([replace(message, sent=time.monotonic()) for message in back]).items():
+            self.nodes.say(f"{self._name(message)} is back and receives its tasks again")
+            pending[identity] = message
+            lost[:] = [other for other in lost if other.client != message.client]
+
+    def _left_out(
+        self, pending: dict[str, PendingMessage], lost: list[PendingMessage]
+    ) -> list[tuple[PendingMessage, str]]:
+        """Remove the messages whose nodes are left out of the round; each with the reason."""
+        now, found = time.monotonic(), list[tuple[PendingMessage, str]]()
+        for identity in [identity for identity, message in pending.items() if now > message.end]:
+            found.append((pending.pop(identity), f"no answer within {self.deadline:g} s"))
+        for message in list(lost):
+            revoked = self.nodes.revoked(self._name(message))
+            if revoked or now > message.back:
+                lost.remove(message)
+                found.append((message, REVOKED if revoked else "it was lost while it worked and did not come back"))
+        return found
+
+    def _name(self, message: PendingMessage) -> str:
+        return self.nodes.members[message.client].name
 
     def _results(self, message: PendingMessage, reply: Reply) -> list[Result]:
         """Read a reply; whatever is wrong with it becomes the failure of its tasks."""
         passed, entry = time.monotonic() - message.sent, self.nodes.members[message.client]
+        if self.nodes.revoked(entry.name):
+            return failed_results(message.tasks, REVOKED)
         if reply.error is not None:
             return failed_results(message.tasks, f"its node failed: {one_line(reply.error)}")
         read = admitted(lambda: self._read(reply.data, message.tasks, entry, passed))

@@ -15,6 +15,7 @@ from fedtailor.flower.coordinator.registry import Registry
 from fedtailor.flower.coordinator.superlink import start_run, start_superlink
 from fedtailor.flower.folders import TemporaryFolder
 from fedtailor.flower.keys import ServerKeys
+from fedtailor.flower.protocol import LOST_CODES
 from fedtailor.messages.frames import Closed, Message, receive, send
 
 START_TIMEOUT = 60.0  # seconds that Flower's programs have to start
@@ -26,11 +27,12 @@ class LinkLost(UserError):
 
 @dataclass(frozen=True)
 class Reply:
-    """The reply to a message: bytes, or the reason why there are none."""
+    """The reply to a message: bytes, or the reason why there are none. A node that is ``lost`` may come back."""
 
     id: str
     data: bytes = b""
     error: str | None = None
+    lost: bool = False
 
 
 class Link:
@@ -48,6 +50,7 @@ class Link:
         Receives a sentence for each connection that the gateway refuses.
     """
 
+    poll, discovery = 0.2, 2.0  # seconds between two polls for replies, and for connected nodes
     names: Mapping[int, str] = MappingProxyType({})  # by node id: the name that is registered with its key
 
     def __init__(
@@ -110,7 +113,9 @@ class Link:
         header, blobs = self._request({"kind": "pull", "ids": list(ids)})
         data = iter(blobs)
         return [
-            Reply(row["id"], error=row["error"]) if "error" in row else Reply(row["id"], next(data))
+            Reply(row["id"], error=row["error"], lost=row["code"] in LOST_CODES)
+            if "error" in row
+            else Reply(row["id"], next(data))
             for row in header["replies"]
         ]
 

@@ -12,8 +12,6 @@ from fedtailor.flower.coordinator.link import Link, Reply
 from fedtailor.messages.admission import admitted
 from fedtailor.messages.frames import encode
 
-POLL = 0.2  # seconds between two polls for replies
-DISCOVERY = 2.0  # seconds between two polls for connected nodes
 HELLO_TIMEOUT = 60.0  # seconds a node has to describe itself
 MAX_SAID = 100  # sentences that are not repeated
 
@@ -41,7 +39,7 @@ class Nodes:
         self._asked: dict[int, float] = {}  # when a node without a name was asked for its description
         self._hellos: dict[str, int] = {}  # the node of each hello without a reply, by message id
         self._said: set[str] = set()  # the latest sentences about nodes that were turned away
-        self._discovered = -math.inf  # time of the last discovery
+        self.discovered = -math.inf  # time of the last discovery
 
     def gather(self, clients: int, progress: Callable[[list[str]], None]) -> list[Entry]:
         """Wait for ``clients`` nodes whose data fit together; the order of their names gives the client ids.
@@ -95,6 +93,10 @@ class Nodes:
             if not self.connected:
                 raise KeyboardInterrupt
 
+    def revoked(self, name: str) -> bool:
+        """Return whether the key of a node is not registered any more."""
+        return bool(self.link.names) and name not in self.link.names.values()
+
     def update(self) -> None:
         """Notice nodes that connected or left, and read the descriptions that arrived."""
         self._discover()
@@ -116,14 +118,14 @@ class Nodes:
             if names() != shown:
                 shown = names()
                 progress(shown)
-            time.sleep(POLL)
+            time.sleep(self.link.poll)
 
     def _discover(self) -> None:
         """Forget nodes that left, and ask new ones for their description."""
         now = time.monotonic()
-        if now - self._discovered < DISCOVERY:
+        if now - self.discovered < self.link.discovery:
             return
-        self._discovered = now
+        self.discovered = now
         present = set(self.link.nodes())
         for name in [name for name, node in self.connected.items() if node not in present]:
             self.say(f"{name} disconnected")

@@ -22,6 +22,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from fedtailor.flower import app, sockets
 from fedtailor.flower.node.client_app import handle
+from fedtailor.messages.frames import Closed
 
 ADDRESS = "supernode"  # Flower's clients want one; the socket is used
 POLL = 0.2  # seconds between two polls for a message
@@ -65,6 +66,8 @@ def _reply(message: Message, socket: str, received: bytes) -> Message:
         return Message(Error(ErrorCode.INVALID_FAB, FOREIGN_APP), reply_to=message)
     try:
         return handle(message, socket)
+    except (Closed, OSError):
+        return Message(Error(ErrorCode.CLIENT_APP_CRASHED, "its process has ended"), reply_to=message)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)

@@ -7,13 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError
 
 from fedtailor import imports
-from fedtailor.data import Column, DataSettings, Federation, Samples
+from fedtailor.data import DataSettings, Federation
 from fedtailor.data.federation import one_client
-from fedtailor.data.preprocessing import Preprocessing, with_own
+from fedtailor.data.newcomers import prepared_alike, relabelled
 from fedtailor.data.readers import Roles
 from fedtailor.data.roster import Entry
 from fedtailor.engines import Job, Result, Task
@@ -182,7 +181,7 @@ class Node:
         key = digest(encode({name: header[name] for name in ("job", "client", "clients", "outline", "data")}))
         if self._worker is None or self._worker[0] != key:
             here = self._split(header["data"])
-            samples = _prepared(_relabelled(here.samples, header["outline"]), header["outline"], here.train[0])
+            samples = prepared_alike(relabelled(here.samples, header["outline"]), header["outline"], here.train[0])
             federation = Federation(samples, here.train, here.val, here.test, (self.name,))
             job = job_from(header["job"], federation.placed(header["client"], header["clients"]))
             self._worker = (key, Worker(replace(job, device=self.device)))
@@ -217,41 +216,3 @@ def listen(node: Node, path: Path, until: Callable[[], bool]) -> None:
                     send(connection, {}, [node.answer(request)])
                 except (Closed, ValueError):
                     continue
-
-
-def _relabelled(samples: Samples, outline: Mapping[str, Any]) -> Samples:
-    """Return the samples with the classes and categories of the whole federation, which may have more of them."""
-    classes = tuple(outline["classes"])
-    if classes != samples.classes:
-        samples = replace(samples, classes=classes, y=_places("class", samples.classes, classes)[samples.y])
-    columns = tuple(Column(name, tuple(categories)) for name, categories in outline.get("columns", ()))
-    if columns != samples.columns:
-        x = samples.x.copy()
-        for j, (own, agreed) in enumerate(zip(samples.columns, columns, strict=True)):
-            known = ~np.isnan(x[:, j])
-            if own.categories:
-                places = _places(f"category of {own.name!r},", own.categories, agreed.categories)
-                x[known, j] = places[x[known, j].astype(np.int64)]
-            elif agreed.categories and known.any():
-                raise UserError(f"the column {own.name!r} holds numbers here and words on other nodes: make them alike")
-        samples = replace(samples, columns=columns, x=x)
-    return samples
-
-
-def _places(what: str, own: tuple[str, ...], agreed: tuple[str, ...]) -> np.ndarray:
-    """The place of each of our names among those of the whole federation."""
-    missing = set(own) - set(agreed)
-    if missing:
-        raise UserError(f"the coordinator does not know the {what} {min(missing)!r}")
-    return np.array([agreed.index(name) for name in own], np.int64)
-
-
-def _prepared(samples: Samples, outline: Mapping[str, Any], train: np.ndarray) -> Samples:
-    """Return the samples with the pre-processing of the federation, and with their own statistics if it says so."""
-    facts = outline.get("preprocessing")
-    if facts is None:
-        return samples
-    preprocessing = Preprocessing.from_dict(facts)
-    if preprocessing.settings.statistics == "client":
-        preprocessing = with_own(preprocessing, samples, train)
-    return replace(samples, preprocessing=preprocessing)

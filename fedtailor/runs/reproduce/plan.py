@@ -330,7 +330,7 @@ class _Planner:
 def _key(settings: Experiment, policy: Step | None, pretrains: bool, deciders: Any) -> str:
     """A digest of everything that the results depend on except the data, whose digest is in the record."""
     table = canonical(settings.model_copy(update={"data": settings.data.shortest}))
-    for place in ("name", "engine", "compare", *(() if pretrains else ("pretrain",))):
+    for place in ("name", "engine", "compare", "track", *(() if pretrains else ("pretrain",))):
         table.pop(place, None)
     table.get("data", {}).pop("dir", None)
     if policy is not None:

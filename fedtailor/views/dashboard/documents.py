@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedtailor.data import Federation
 from fedtailor.data.statistics import label_counts, table
 from fedtailor.errors import UserError
 from fedtailor.runs import Run, toml
@@ -14,7 +15,7 @@ from fedtailor.views import timing
 from fedtailor.views.dashboard.watching import Stamp, stamp
 from fedtailor.views.html.facts import run_facts, thinned
 from fedtailor.views.numbers import duration, measured, size
-from fedtailor.views.report import cost, evaluation_grid, failure_grid, headline, method_text, remarks
+from fedtailor.views.report import cost, evaluation_grid, failure_grid, method_text, remarks, what_runs
 from fedtailor.views.tables import Grid
 
 Document = dict[str, Any]
@@ -84,7 +85,7 @@ def run_document(folder: Path) -> Document:
         facts, events = run.summary(), run.events()
         return {
             **run_facts(run),
-            "lead": headline(facts),
+            "lead": what_runs(facts),
             "done": facts.rounds_done,
             "rounds": facts.rounds,
             "warnings": list(facts.warnings),
@@ -99,6 +100,7 @@ def run_document(folder: Path) -> Document:
             "settings": toml.dumps(run.settings),
             "environment": run.environment,
             "count": facts.clients,
+            "nodes": len(run.nodes),
         }
 
 
@@ -152,16 +154,19 @@ def data_document(folder: Path) -> Document:
     """Who has which classes; a sentence if the data cannot be read here."""
     try:
         with Run(folder) as run:
-            federation = run.federation()
-            labels = run.names
+            return data_picture(run.federation(), run.names)
     except UserError as error:
         return {"error": str(error)}
-    shown = thinned(range(federation.clients), COLUMNS)
+
+
+def data_picture(federation: Federation, labels: Sequence[str]) -> Document:
+    """Samples of each class on every client, or on clients that are evenly spaced."""
+    shown = thinned(range(federation.everyone), COLUMNS)
     counts = label_counts(federation)[shown]
     rows = table(federation)
     return {
         "clients": [labels[client] if labels else str(client) for client in shown],
-        "all": federation.clients,
+        "all": federation.everyone,
         "classes": list(federation.samples.classes),
         "counts": counts.T.tolist(),
         "sizes": [{key: rows[client][key] for key in ("train", "val", "test", "classes")} for client in shown],

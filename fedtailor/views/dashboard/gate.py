@@ -1,4 +1,4 @@
-"""Who may read the dashboard: a token in the address, or a password; never another origin."""
+"""Who may use the dashboard: a token in the address, or a password; never another origin."""
 
 import hmac
 import secrets
@@ -10,6 +10,7 @@ from http.cookies import CookieError, SimpleCookie
 from fedtailor.errors import UserError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TOKEN = "X-FedTailor-Token"  # the header in which a page sends its token
 SHORTEST = 12  # characters of a password
 
 
@@ -20,6 +21,7 @@ class Gate:
     host: str = "127.0.0.1"
     password: str | None = None
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    page_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))  # only a page that we served knows it
 
     def __post_init__(self) -> None:
         if self.host not in LOOPBACK and not self.password:
@@ -45,6 +47,11 @@ class Gate:
         if self.password:
             return _same(_basic_password(headers.get("Authorization", "")), self.password)
         return self.is_token(_cookie(headers.get("Cookie", ""), self.cookie_name(port)))
+
+    def commands(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request that changes something comes from a page of this server: it proves origin and token."""
+        ours = headers.get("Origin") == f"http://{headers.get('Host', '')}" and not self.foreign(headers)
+        return ours and _same(headers.get(TOKEN, ""), self.page_token)
 
     def is_token(self, given: str) -> bool:
         return not self.password and _same(given, self.token)

@@ -1,4 +1,4 @@
-"""Serves the dashboard's pages, documents and live changes over HTTP. It only reads."""
+"""Serves the dashboard's pages, documents and live changes over HTTP. It only reads, unless it may control runs."""
 
 import io
 import json
@@ -16,7 +16,9 @@ from fedtailor.errors import UserError
 from fedtailor.runs import Comparison, Run, export_client
 from fedtailor.runs.comparing import PLAN
 from fedtailor.version import __version__
-from fedtailor.views.dashboard import documents
+from fedtailor.views.dashboard import documents, form
+from fedtailor.views.dashboard.control import Control
+from fedtailor.views.dashboard.federation import federation_document
 from fedtailor.views.dashboard.gate import Gate
 from fedtailor.views.dashboard.ticked import ticked_document
 from fedtailor.views.dashboard.watching import changed, runs_below, stamp
@@ -28,7 +30,8 @@ BEAT = 15.0  # seconds after which a quiet stream says that it lives
 STREAMS = 32  # most browsers that follow at the same time
 TICKED = 60  # most runs that are compared
 ASSETS = {"style.css": "text/css", "charts.js": "text/javascript", "views.js": "text/javascript"}
-ASSETS |= {"dashboard.js": "text/javascript", "dashboard.css": "text/css"}
+ASSETS |= {"dashboard.js": "text/javascript", "control.js": "text/javascript", "dashboard.css": "text/css"}
+LARGEST = 1_000_000  # bytes of a form
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -46,10 +49,14 @@ class Dashboard(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, root: Path, gate: Gate, port: int = 0):
+    def __init__(self, root: Path, gate: Gate, port: int = 0, control: bool = False, keys: Path | None = None):
+        if control:
+            root.mkdir(parents=True, exist_ok=True)
         if not root.is_dir():
             raise UserError(f"{root} does not exist: 'fedtailor run' writes runs there")
-        self.root, self.gate, self.shelf = root, gate, documents.Shelf()
+        if keys is not None and not keys.is_dir():
+            raise UserError(f"--keys {keys} does not exist: name the coordinator's folder of keys")
+        self.root, self.gate, self.shelf, self.keys = root, gate, documents.Shelf(), keys
         self.stopping = threading.Event()
         self.streams = threading.BoundedSemaphore(STREAMS)
         self.drawing = threading.Lock()  # matplotlib is not made for several threads
@@ -58,6 +65,7 @@ class Dashboard(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             said = getattr(error, "strerror", None) or str(error)
             raise UserError(f"cannot listen at {gate.host}:{port}: {said}; choose another --port") from None
+        self.control = Control(root) if control else None
 
     @property
     def port(self) -> int:
@@ -79,7 +87,17 @@ class Dashboard(ThreadingHTTPServer):
     def stop(self) -> None:
         self.stopping.set()
         self.shutdown()
+        self.close()
+
+    def going(self) -> int:
+        """The number of runs that were started here and still run."""
+        return 0 if self.control is None else self.control.going()
+
+    def close(self) -> list[Path]:
+        """Close the socket, stop the runs that were started here, and return the folders of those that stopped."""
+        self.stopping.set()
         self.server_close()
+        return [] if self.control is None else self.control.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away is no error."""
@@ -102,49 +120,114 @@ class Handler(BaseHTTPRequestHandler):
             cookie = f"{gate.cookie_name(port)}={gate.token}; HttpOnly; SameSite=Strict; Path=/"
             # The token leaves the address bar, so that it is not copied with a link.
             return self._send("", status=HTTPStatus.SEE_OTHER, more={"Set-Cookie": cookie, "Location": "/"})
-        if not gate.admits(dict(self.headers), port):
-            if gate.password:
-                ask = {"WWW-Authenticate": 'Basic realm="FedTailor", charset="UTF-8"'}
-                return self._send("the password is missing or wrong\n", status=HTTPStatus.UNAUTHORIZED, more=ask)
-            return self._send(DOOR, status=HTTPStatus.FORBIDDEN)
-        try:
-            self._answer(asked.path, query)
-        except UserError as error:
-            self._json({"error": str(error)}, HTTPStatus.UNPROCESSABLE_ENTITY)
+        if self._admitted():
+            self._checked(lambda: self._answer(asked.path, query))
         return None
+
+    def do_POST(self) -> None:
+        """Commands: only with ``--control``, from a page of this server that brings its token."""
+        self.close_connection = True  # what a refused request sent is not read
+        control, gate = self.server.control, self.server.gate
+        if control is None:
+            words = "this dashboard only reads: start it with --control to start, stop and resume runs"
+            return self._json({"error": words}, HTTPStatus.FORBIDDEN)
+        if not gate.commands(dict(self.headers)):
+            words = "requests from other origins, or without the token of the page, are refused"
+            return self._json({"error": words}, HTTPStatus.FORBIDDEN)
+        known = {
+            "/api/preview": lambda body: control.preview(body["values"]),
+            "/api/start": lambda body: control.start(body["values"]),
+            "/api/stop": lambda body: control.stop(body["id"]),
+            "/api/resume": lambda body: control.resume(body["id"]),
+        }
+        command = known.get(urlsplit(self.path).path)
+        if command is None:
+            return self._json({"error": "not found"}, HTTPStatus.NOT_FOUND)
+        if self._admitted():
+            self._checked(lambda: self._json(command(self._body())), HTTPStatus.OK)
+        return None
+
+    def _admitted(self) -> bool:
+        """Whether the request brings token or password; if not, it is answered here."""
+        gate = self.server.gate
+        if gate.admits(dict(self.headers), self.server.port):
+            return True
+        if gate.password:
+            ask = {"WWW-Authenticate": 'Basic realm="FedTailor", charset="UTF-8"'}
+            self._send("the password is missing or wrong\n", status=HTTPStatus.UNAUTHORIZED, more=ask)
+        else:
+            self._send(DOOR, status=HTTPStatus.FORBIDDEN)
+        return False
+
+    def _checked(self, answer: Callable[[], None], wrong: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY) -> None:
+        """Answer, or say what is wrong. For a form that is no failed request, which a browser would log."""
+        try:
+            answer()
+        except UserError as error:
+            document = {"error": str(error), "problems": form.placed(error)}
+            self._json(document, wrong)
+        except KeyError as missing:
+            self._json({"error": f"the request lacks {missing}"}, HTTPStatus.BAD_REQUEST)
+
+    def _body(self) -> dict[str, Any]:
+        """The JSON document of a command."""
+        try:
+            length = int(self.headers.get("Content-Length", ""))
+            if not 0 <= length <= LARGEST:
+                raise ValueError
+            found = json.loads(self.rfile.read(length))
+        except (ValueError, RecursionError):
+            raise UserError("the request is not a JSON document of a form") from None
+        if not isinstance(found, dict) or not isinstance(found.get("values", {}), dict):
+            raise UserError("the request is not a JSON document of a form")
+        return found
 
     def _answer(self, path: str, query: dict[str, str]) -> None:
         server = self.server
         known: dict[str, Callable[[], None]] = {
-            "/": lambda: self._send(asset("dashboard.html"), "text/html"),
+            "/": self._page,
             "/api/runs": lambda: self._json(self._runs()),
-            "/api/run": lambda: self._json(server.shelf.run(query["id"], server.folder(query["id"]))),
+            "/api/run": lambda: self._json(self._run(query["id"])),
             "/api/client": lambda: self._json(documents.client_document(server.folder(query["id"]), query["client"])),
             "/api/decisions": lambda: self._json(documents.decisions_document(server.folder(query["id"]))),
+            "/api/federation": lambda: self._json(federation_document(server.folder(query["id"]), server.keys)),
             "/api/data": lambda: self._json(documents.data_document(server.folder(query["id"]))),
             "/api/compare": lambda: self._json(self._ticked(query["ids"])),
             "/api/drawings": lambda: self._json(self._drawings(query["id"])),
             "/api/drawing": lambda: self._drawing(query["id"], query["name"]),
             "/api/model": lambda: self._model(query["id"], query["client"]),
             "/api/changes": self._changes,
+            "/api/form": lambda: self._json(self._control().form(query.get("like"))),
             "/report": lambda: self._report(query["id"]),
         }
         name = path.removeprefix("/static/")
         if path in known:
-            try:
-                known[path]()
-            except KeyError as missing:
-                self._json({"error": f"the address lacks {missing}"}, HTTPStatus.BAD_REQUEST)
+            known[path]()
         elif path.startswith("/static/") and name in ASSETS:
             self._send(asset(name), ASSETS[name])
         else:
             self._send("not found\n", status=HTTPStatus.NOT_FOUND)
 
+    def _page(self) -> None:
+        """The page; if it may control runs, with the token that its commands bring."""
+        token = self.server.gate.page_token if self.server.control else ""
+        self._send(asset("dashboard.html").replace("{token}", token), "text/html")
+
+    def _control(self) -> Control:
+        if self.server.control is None:
+            raise UserError("this dashboard only reads: start it with --control to start runs")
+        return self.server.control
+
     def _runs(self) -> dict[str, Any]:
         found = runs_below(self.server.root)
         plans = sorted(str(plan.parent.relative_to(self.server.root)) for plan in self.server.root.rglob(PLAN))
         lines = [self.server.shelf.line(name, folder) for name, folder in found.items()]
-        return {"root": self.server.root.name, "runs": lines, "comparisons": plans}
+        mine = self.server.control.states() if self.server.control else {}
+        return {"root": self.server.root.resolve().name, "runs": lines, "comparisons": plans, "mine": mine}
+
+    def _run(self, name: str) -> dict[str, Any]:
+        mine = self.server.control.states().get(name) if self.server.control else None
+        return {**self.server.shelf.run(name, self.server.folder(name)), "mine": mine}
 
     def _ticked(self, ids: str) -> dict[str, Any]:
         names = [name for name in ids.split("\n") if name]
@@ -218,7 +301,10 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
     def _stamps(self) -> dict[str, Any]:
-        return {name: stamp(folder) for name, folder in runs_below(self.server.root).items()}
+        """What changes whenever a run does, and the states of the runs that were started here."""
+        mine = self.server.control.states() if self.server.control else {}
+        found = {name: stamp(folder) for name, folder in runs_below(self.server.root).items()}
+        return {name: (found.get(name), mine.get(name)) for name in found.keys() | mine.keys()}
 
     def _json(self, document: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
         text = json.dumps(standard(document), separators=(",", ":"), ensure_ascii=False)

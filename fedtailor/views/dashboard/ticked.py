@@ -21,7 +21,7 @@ MODELS = ("final", "held", "global", "received")
 
 
 # Settings in which the runs of one group may differ: they are its seeds, or change no result.
-FREE = ("name", "seed", "engine", "compare", "pretrain")
+FREE = ("name", "seed", "engine", "compare", "pretrain", "track")
 
 
 @dataclass(frozen=True)

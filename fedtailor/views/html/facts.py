@@ -9,9 +9,11 @@ from typing import Any
 from fedtailor.runs import Comparison, ComparisonSummary, Run
 from fedtailor.runs.reading import value_of
 from fedtailor.views.curves import comparison_curves
+from fedtailor.views.timing import phases_by_round
 
 ORDER = ("held", "global", "received")
 FEW = 6  # most further models, such as groups, whose curves have names
+BARS = 120  # most rounds in the picture of the time
 POINTS = 400  # most points of a curve
 VALUES = 150_000  # most values of clients in a page
 QUANTILES = 100
@@ -41,13 +43,29 @@ def run_facts(run: Run) -> Document:
             {"label": model, "quantiles": found} for model, row in values.items() if (found := quantiles(row))
         ],
         "cohort": rounds[-1]["cohort"] if rounds else [],
+        "profile": _profile(run, rounds),
         "rewards": {name: _thinned_rewards(found) for name, found in run.rewards().items()},
     }
 
 
+def _profile(run: Run, rounds: Sequence[Mapping[str, Any]]) -> Document | None:
+    """Where the time of the rounds went, at most `BARS` of them; None if nothing was measured."""
+    phases = run.phases()
+    if not phases:
+        return None
+    found = phases_by_round(phases, rounds)
+    kept = thinned(range(len(rounds)), BARS)
+
+    def some(values: Sequence[Any]) -> list[Any]:
+        return [values[place] for place in kept]
+
+    parts = {kind: {name: some(row) for name, row in found[kind].items()} for kind in ("phases", "workers")}
+    return {"round": some(found["round"]), **parts, "every": len(kept) == len(rounds)}
+
+
 def client_values(run: Run) -> dict[str, list[float | None]]:
     """By model, the latest headline of every client; None where it is not known."""
-    count = run.client_count
+    count = run.client_count + run.new_clients
     found: dict[str, list[float | None]] = {}
     for model in run.last():
         row: list[float | None] = [None] * count
@@ -61,7 +79,7 @@ def client_values(run: Run) -> dict[str, list[float | None]]:
 def _run_curves(run: Run, rounds: Sequence[Mapping[str, Any]]) -> list[Document]:
     by_model: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in run.curve():
-        if row["model"] != "final":
+        if row["model"] not in ("final", "new"):
             by_model[row["model"]].append(row)
     models = [m for m in ORDER if m in by_model] + [m for m in by_model if m not in ORDER]
     many = len(models) - len([m for m in models if m in ORDER]) > FEW

@@ -21,8 +21,8 @@ from fedtailor.views.report import (
     evaluation_grid,
     failure_grid,
     further_grid,
-    headline,
     remarks,
+    what_runs,
 )
 from fedtailor.views.tables import Grid
 
@@ -43,7 +43,7 @@ def run_report(run: Run) -> str:
     """The page of a run."""
     facts, numbers = run.summary(), run_facts(run)
     body = joined(
-        element("header", element("h1", run.name), element("p", headline(facts), class_="lead")),
+        element("header", element("h1", run.name), element("p", what_runs(facts), class_="lead")),
         tiles(run_tiles(facts)),
         *(element("p", f"Warning: {sentence}", class_="warning") for sentence in facts.warnings),
         *(element("p", promise.sentence, class_="note") for promise in facts.privacy),
@@ -56,7 +56,7 @@ def run_report(run: Run) -> str:
         section("Result", *_result(facts)),
         _clients(run, numbers),
         section("Rewards of the agents", figure("rewards")) if numbers["rewards"] else None,
-        section("Cost", element("p", f"{cost(facts)}."), _profile(run)),
+        section("Cost", element("p", f"{cost(facts)}."), _profile(run), figure("profile")),
         section("Failures", _failures(run)),
         section("Settings", _settings("experiment.toml", run.settings)),
         repeat("fedtailor run experiment.toml", "experiment.toml", [str(run.settings["method"]["name"])]),
@@ -121,6 +121,9 @@ def run_tiles(facts: RunSummary) -> dict[str, str]:
             found[f"{model}, mean over clients"] = measured(one.mean, one.percent) + unit
             found.setdefault("worst tenth of clients", measured(one.worst_tenth, one.percent) + unit)
             break
+    if "new" in facts.metrics:
+        one = facts.metrics["new"].main
+        found["new clients, mean"] = measured(one.mean, one.percent) + " %" * (one.percent and one.mean is not None)
     return {
         **found,
         "status": facts.status,

@@ -40,6 +40,17 @@ def test_every_page_of_the_dashboard(compared: Path, browser: Any, looks: str) -
 
 
 @pytest.mark.parametrize("looks", ["light", "dark"])
+def test_the_form_that_starts_a_run(tmp_path: Path, browser: Any, looks: str) -> None:
+    with served(tmp_path, control=True) as server, opened(browser, server.address, color_scheme=looks) as page:
+        page.get_by_role("link", name="Start a run").click()
+        page.wait_for_selector("form")
+        page.locator("[name='rounds']").fill("0")
+        page.get_by_role("button", name="Check").click()
+        page.wait_for_selector(".field .error:not(:empty)")
+        assert faults(page) == []
+
+
+@pytest.mark.parametrize("looks", ["light", "dark"])
 def test_reports(compared: Path, named_run: Path, tmp_path: Path, browser: Any, looks: str) -> None:
     with fedtailor.Run(named_run) as run:
         one = write_page(run, tmp_path / PAGE)

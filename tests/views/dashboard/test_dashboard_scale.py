@@ -23,8 +23,8 @@ RUNS = 500
 
 
 @contextmanager
-def served(root: Path) -> Iterator[Dashboard]:
-    dashboard = Dashboard(root, Gate())
+def served(root: Path, control: bool = False) -> Iterator[Dashboard]:
+    dashboard = Dashboard(root, Gate(), control=control)
     thread = threading.Thread(target=dashboard.serve_forever)
     thread.start()
     try:

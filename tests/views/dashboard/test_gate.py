@@ -5,7 +5,7 @@ from base64 import b64encode
 import pytest
 
 from fedtailor.errors import UserError
-from fedtailor.views.dashboard.gate import Gate
+from fedtailor.views.dashboard.gate import TOKEN, Gate
 
 HERE = {"Host": "127.0.0.1:8600"}
 
@@ -62,3 +62,13 @@ def test_other_machines_need_a_long_password() -> None:
     ):
         assert not gate.admits(headers, 1)
     assert not gate.is_token(gate.token)
+
+
+def test_a_command_needs_our_origin_and_the_token_of_the_page() -> None:
+    gate = Gate()
+    good = {**HERE, "Origin": "http://127.0.0.1:8600", TOKEN: gate.page_token}
+    assert gate.commands(good)
+    assert gate.page_token != gate.token
+    for wrong in ({TOKEN: ""}, {TOKEN: gate.token}, {"Origin": ""}, {"Origin": "http://127.0.0.1:9"}, {"Host": "evil"}):
+        assert not gate.commands({**good, **wrong})
+    assert not gate.commands({key: value for key, value in good.items() if key != "Origin"})

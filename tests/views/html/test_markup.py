@@ -4,10 +4,12 @@ import json
 import math
 import re
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtailor.views.html.markup import Html, data_block, element, joined, standard, table, whole_page
+from fedtailor.views.html.markup import Html, asset, data_block, element, joined, standard, table, whole_page
 from fedtailor.views.tables import Grid
 
 
@@ -49,3 +51,34 @@ def test_a_page_runs_its_own_script_and_loads_nothing() -> None:
     assert "default-src &#x27;none&#x27;" in policy[1]
     assert "unsafe-inline" not in policy[1]
     assert re.search(r'(src|href)="?https?:', text) is None
+
+
+LINEAR_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+# How people without red and without green receptors see linear colours (Machado et al., 2009).
+SEEN = {
+    "all": np.eye(3),
+    "protan": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.052]]
+    ),
+    "deutan": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
+    ),
+}
+
+
+def lab(colour: str, seen: str) -> np.ndarray:
+    """A colour in CIELAB, where distances are those that people see."""
+    given = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    linear = np.where(given <= 0.04045, given / 12.92, ((given + 0.055) / 1.055) ** 2.4)
+    x, y, z = np.cbrt(np.clip(SEEN[seen] @ linear, 0.0, 1.0) @ LINEAR_XYZ.T / (0.9505, 1, 1.089))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_everybody_can_tell_the_colours_of_curves_apart(seen: str) -> None:
+    found = re.findall(r"--c\d: (#[0-9a-f]{6});", asset("style.css"))
+    assert len(found) == 24  # light, dark, print
+    for palette in (found[:8], found[8:16], found[16:]):
+        places = [lab(colour, seen) for colour in palette]
+        distances = [np.linalg.norm(a - b) for k, a in enumerate(places) for b in places[:k]]
+        assert min(distances) > 15

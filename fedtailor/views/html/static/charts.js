@@ -23,7 +23,7 @@ const FT = (() => {
 
   const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
   const colour = (index) => `var(--c${index % 8})`;
-  const dash = (index) => ["", "7 4", "2 3", "9 3 2 3"][Math.floor(index / 8) % 4];
+  const dash = (index) => ["", "9 4", "2 3", "9 3 2 3"][(index + Math.floor(index / 8)) % 4]; // lines differ without colours too
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   /* A number with three figures; shares of one in percent. */
@@ -317,6 +317,43 @@ const FT = (() => {
     });
   }
 
+  /* Bars with parts on top of each other. parts: {name: [value of every x]} */
+  function stacked(box, { x, parts, title, height = 200, xLabel = "round", unit = "s" }) {
+    box.classList.add("chart");
+    keepDrawn(box, () => {
+      const width = Math.max(280, box.clientWidth || 700), [left, right, top, bottom] = [58, 14, 10, 40];
+      const names = Object.keys(parts), sums = x.map((_, i) => names.reduce((sum, name) => sum + (parts[name][i] || 0), 0));
+      const high = Math.max(...sums, 0) || 1, wide = (width - left - right) / Math.max(1, x.length);
+      const py = (y) => height - bottom - y / high * (height - top - bottom);
+      const total = (name) => parts[name].reduce((a, b) => a + (b || 0), 0);
+      const said = `${title}: ` + names.map((name) => `${name} ${number(total(name))} ${unit}`).join(", ");
+      const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said });
+      const axis = svg("g", { class: "axis" });
+      for (const y of ticks(0, high, 4)) axis.append(svg("line", { x1: left, x2: width - right, y1: py(y), y2: py(y) }), svg("text", { x: left - 7, y: py(y) + 4, "text-anchor": "end" }, number(y)));
+      const every = Math.ceil(x.length / Math.max(2, width / 60));
+      x.forEach((value, i) => { if (i % every === 0) axis.append(svg("text", { x: left + (i + 0.5) * wide, y: height - bottom + 17, "text-anchor": "middle" }, String(value))); });
+      axis.append(svg("text", { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, xLabel), svg("text", { x: 13, y: (top + height - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 13 ${(top + height - bottom) / 2})` }, "seconds"));
+      root.append(axis);
+      x.forEach((_, i) => {
+        let below = 0;
+        names.forEach((name, k) => {
+          const value = parts[name][i] || 0;
+          if (value > 0) root.append(svg("rect", { x: (left + i * wide + wide * 0.05).toFixed(2), width: (wide * 0.9).toFixed(2), y: py(below + value).toFixed(2), height: (py(below) - py(below + value)).toFixed(2), fill: colour(k) }));
+          below += value;
+        });
+      });
+      const legend = el("ul", { class: "legend" }, names.map((name, k) => el("li", {}, svg("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, svg("rect", { x: 6, width: 14, height: 10, fill: colour(k) })), `${name} ${number(total(name))} ${unit}`)));
+      box.replaceChildren(root, legend);
+      const label = tip(box);
+      root.addEventListener("pointermove", (event) => {
+        const i = Math.floor((event.offsetX / root.clientWidth * width - left) / wide);
+        if (i < 0 || i >= x.length) return label.hide();
+        label.show(event.offsetX, event.offsetY, `${xLabel} ${x[i]}`, names.map((name) => `${name}: ${number(parts[name][i])} ${unit}`));
+      });
+      root.addEventListener("pointerleave", label.hide);
+    });
+  }
+
   /* A click on a header sorts a table by that column. */
   function sortable(root) {
     for (const table of root.querySelectorAll("table.sortable:not([data-ready])")) {
@@ -354,5 +391,5 @@ const FT = (() => {
     return el("label", {}, label, select);
   }
 
-  return { el, svg, curves, map, scatter, heat, sortable, choice, number, known, colour };
+  return { el, svg, curves, map, scatter, heat, stacked, sortable, choice, number, known, colour };
 })();

@@ -6,9 +6,12 @@
   const ticked = new Set(), state = { filter: "", x: { x: "round" }, map: {}, round: {} };
   let shown = 0, concerns = () => false, redraw = () => {};
 
+  /* A document; never, if another page has been opened meanwhile, so that an old page does not draw over it. */
   async function get(path, query = {}) {
+    const mine = shown;
     const answer = await fetch(path + "?" + new URLSearchParams(query));
     const document = await answer.json().catch(() => ({ error: answer.statusText }));
+    if (mine !== shown) return new Promise(() => {});
     if (!answer.ok) throw new Error(document.error || answer.statusText);
     return document;
   }
@@ -74,8 +77,10 @@
     const head = ["", "run", "method", "seed", "rounds", "curve", "result", "status", "cost"].map((name) => el("th", { scope: "col" }, name));
     const made = el("table", { class: "sortable" }, el("thead", {}, el("tr", {}, head)), body);
     where.textContent = "";
+    const mine = Object.entries(found.mine);
     const focused = document.activeElement?.type === "search";
     page.replaceChildren(el("h1", {}, `Runs in ${found.root}`),
+      mine.length ? el("section", { id: "mine" }, el("h2", {}, "Started here"), el("ul", { class: "plain" }, mine.map(([name, one]) => el("li", {}, one.resumable || found.runs.some((run) => run.id === name) ? el("a", { href: link("run", name) }, name) : name, " ", badge(one.state), " ", Control.buttons(name, one))))) : "",
       el("div", { class: "controls" }, search, compare, count),
       el("section", {}, found.runs.length ? el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "all runs" }, made) : el("p", {}, "No runs yet. Start one with: fedtailor run")),
       found.comparisons.length ? part("Comparisons", el("ul", {}, found.comparisons.map((name) => el("li", {}, el("a", { href: "/report?id=" + encodeURIComponent(name) }, name))))) : "");
@@ -87,11 +92,12 @@
   /* A run */
   async function runPage(id) {
     concerns = (names) => names.includes(id);
-    const boxes = { head: el("div"), curves: el("figure", { id: "curves" }), map: el("figure", { id: "map" }), spread: el("figure"), result: el("div"), failures: el("div"), phases: el("div"), facts: el("div"), data: el("div", { id: "data" }), method: el("div", { id: "method" }) };
+    const boxes = { head: el("div"), curves: el("figure", { id: "curves" }), map: el("figure", { id: "map" }), spread: el("figure"), result: el("div"), failures: el("div"), phases: el("div"), profile: el("figure", { id: "profile" }), facts: el("div"), data: el("div", { id: "data" }), method: el("div", { id: "method" }) };
     const fill = async () => {
       const facts = await get("/api/run", { id });
-      where.replaceChildren(el("span", {}, id), " ", el("a", { href: "/report?id=" + encodeURIComponent(id) }, "report"));
+      where.replaceChildren(el("span", {}, id), " ", el("a", { href: "/report?id=" + encodeURIComponent(id) }, "report"), " ", ...(facts.nodes ? [el("a", { href: link("run", id, "federation") }, `${facts.nodes} nodes`)] : []));
       boxes.head.replaceChildren(el("h1", {}, facts.name), el("p", { class: "lead" }, badge(facts.status), " ", facts.lead),
+        ...(Control.enabled ? [el("p", { class: "controls" }, facts.mine ? Control.buttons(id, facts.mine) : null, el("a", { class: "button", href: link("start", id) }, "Start another like it"))] : []),
         el("p", { id: "progress" }, bar(facts.done / facts.rounds), `${facts.done} of ${facts.rounds} rounds. ${facts.cost}.`),
         ...facts.warnings.map((text) => el("p", { class: "warning" }, `Warning: ${text}`)), ...facts.privacy.map(note),
         note(`Last cohort: ${facts.cohort.length} of ${facts.count} clients` + (facts.cohort.length <= 30 ? ` (${facts.cohort.map((c) => facts.clients.names ? facts.clients.names[c] : c).join(", ")}).` : ".")));
@@ -102,13 +108,14 @@
       boxes.failures.replaceChildren(...(facts.event_count ? [table(facts.failures), el("h3", {}, "Latest events"),
         el("div", { class: "list", tabindex: "0", role: "region", "aria-label": "events" }, el("ul", {}, facts.events.map((e) => el("li", {}, `round ${e.round}, client ${e.client ?? "–"}: ${e.detail}`))))] : [note("None.")]));
       boxes.phases.replaceChildren(facts.phases ? table(facts.phases, false) : note("No complete round yet."));
+      Views.profile(boxes.profile, facts);
       if (!boxes.facts.childElementCount) boxes.facts.append(el("details", {}, el("summary", {}, "Settings"), el("pre", { tabindex: "0" }, facts.settings)),
         el("details", {}, el("summary", {}, "Versions"), el("ul", {}, Object.entries(facts.environment).map(([name, value]) => el("li", {}, `${name}: ${value}`)))));
       if (Object.keys(facts.rewards).length) decisions(id, boxes.method);
     };
     page.replaceChildren(boxes.head, part("Curves", boxes.curves, note("Band of the first model: mean to worst tenth of the clients.")),
       part("Clients", el("div", { class: "two" }, el("div", {}, el("h3", {}, "A cell per client: choose one to see it"), boxes.map), el("div", {}, el("h3", {}, "Share of clients with at most this value"), boxes.spread))),
-      part("Result", boxes.result), part("What the method is doing", boxes.method), part("Left out of rounds, and why", boxes.failures), part("Time by phase", boxes.phases),
+      part("Result", boxes.result), part("What the method is doing", boxes.method), part("Left out of rounds, and why", boxes.failures), part("Time by phase", boxes.phases, boxes.profile),
       part("Data: who has which classes", boxes.data), part("Settings and versions", boxes.facts));
     await fill();
     redraw = fill;
@@ -121,6 +128,13 @@
     box.replaceChildren(note("Reading …"));
     const found = await get("/api/data", { id }).catch((error) => ({ error: error.message }));
     if (found.error) return box.replaceChildren(el("p", { class: "error" }, found.error));
+    const chart = el("div");
+    box.replaceChildren(chart);
+    dataChart(chart, found);
+  }
+
+  function dataChart(box, found) {
+    if (!found.classes.length) return box.replaceChildren(note("The targets are numbers, so there are no classes to show."));
     const chart = el("div");
     box.replaceChildren(chart, note(found.clients.length < found.all ? `${found.clients.length} of ${found.all} clients, evenly spaced. A row is a class, a column a client.` : "A row is a class, a column a client."));
     FT.heat(chart, { rows: found.counts, rowLabels: found.classes, columnLabels: found.clients, xLabel: "client", yLabel: "class", unit: "samples" });
@@ -158,6 +172,20 @@
       if (means.some(known)) FT.curves(curve, { series: [{ label: "mean reward", x: one.rounds.map((r) => r.round), y: means }], height: 200, yLabel: "reward" });
     });
     return box;
+  }
+
+  /* A real federation */
+  async function federationPage(id) {
+    concerns = (names) => names.includes(id);
+    const fill = async () => {
+      const found = await get("/api/federation", { id });
+      where.replaceChildren(el("a", { href: link("run", id) }, id), " / federation");
+      page.replaceChildren(el("h1", {}, "A real federation"), part("Nodes", table(found.nodes)),
+        part("Audit log", ...(found.audit ? [el("p", { id: "chain", class: found.audit.whole ? "note" : "warning" }, found.audit.said), ...(found.audit.grid.rows.length ? [table(found.audit.grid)] : [])]
+          : [note("Start the dashboard with --keys FOLDER, the coordinator's folder of keys, to see the nodes' keys and the log.")])));
+    };
+    await fill();
+    redraw = fill;
   }
 
   /* A client */
@@ -200,13 +228,23 @@
     redraw = fill;
   }
 
+  /* Start a run */
+  async function startPage(like) {
+    concerns = () => false;
+    const form = await get("/api/form", like ? { like } : {});
+    where.textContent = like ? `like ${like}` : "";
+    Control.page(page, form, { part, note, link, go: (hash) => { location.hash = hash; }, heat: dataChart });
+  }
+
   async function go() {
     const parts = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
     const mine = ++shown;
     redraw = go;
     try {
-      if (parts[0] === "run" && parts[2] === "client") await clientPage(parts[1], parts[3]);
+      if (parts[0] === "run" && parts[2] === "federation") await federationPage(parts[1]);
+      else if (parts[0] === "run" && parts[2] === "client") await clientPage(parts[1], parts[3]);
       else if (parts[0] === "run") await runPage(parts[1]);
+      else if (parts[0] === "start") await startPage(parts[1]);
       else if (parts[0] === "compare") await comparePage(parts.slice(1));
       else await runsPage();
     } catch (error) {
@@ -227,6 +265,7 @@
     }, 300);
   }
 
+  document.getElementById("start").hidden = !Control.enabled;
   const source = new EventSource("/api/changes");
   source.addEventListener("ready", () => { live.textContent = "live"; live.className = "badge on"; });
   source.addEventListener("message", (event) => changed(JSON.parse(event.data)));

@@ -7,6 +7,7 @@
     box("curves", (node) => Views.runCurves(node, facts));
     box("map", (node) => Views.clientMap(node, facts));
     box("distribution", (node) => Views.distribution(node, facts));
+    box("profile", (node) => Views.profile(node, facts));
     box("rewards", (node) => Views.rewards(node, facts));
   } else {
     box("curves", (node) => Views.comparisonCurves(node, facts));

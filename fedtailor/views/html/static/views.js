@@ -97,6 +97,18 @@ const Views = (() => {
     draw();
   }
 
+  /* Where the time of the rounds went: phases on top of each other, and below them what the workers did. */
+  function profile(box, facts) {
+    box.replaceChildren();
+    const found = facts.profile;
+    if (!found) return;
+    for (const [name, parts] of [["Seconds of every round by phase", found.phases], ["What the workers did meanwhile, summed over them", found.workers]]) {
+      const chart = FT.el("div");
+      box.append(FT.el("h3", {}, name + (found.every ? "" : ", of rounds that are evenly spaced")), chart);
+      FT.stacked(chart, { x: found.round, parts, title: name });
+    }
+  }
+
   function rewards(box, facts) {
     box.replaceChildren();
     for (const [name, values] of Object.entries(facts.rewards || {})) {
@@ -106,5 +118,5 @@ const Views = (() => {
     }
   }
 
-  return { runCurves, clientMap, distribution, comparisonCurves, comparisonScatter, rewards };
+  return { runCurves, clientMap, distribution, comparisonCurves, comparisonScatter, profile, rewards };
 })();

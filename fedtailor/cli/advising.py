@@ -1,0 +1,84 @@
+"""Commands that search on validation data: tune."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedtailor.cli.interrupts import interruptible
+from fedtailor.cli.options import (
+    DataDir,
+    EngineKind,
+    ExperimentFile,
+    Json,
+    Name,
+    Quiet,
+    Rounds,
+    RunsFolder,
+    Seed,
+    Sets,
+    Workers,
+)
+from fedtailor.cli.settings import settings_from, shared_options, split_list, whole_numbers
+
+commands = typer.Typer()
+
+Minutes = Annotated[float | None, typer.Option(metavar="M", help="Start nothing that would end after this time.")]
+
+
+@commands.command(epilog="Example: fedtailor tune experiment.toml --over training.lr=0.01:0.5:log --trials 9")
+def tune(
+    experiment: ExperimentFile = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY[=RANGE]",
+            help="A setting to search, with a range (method.mu=0.001:1:log) or choices (training.batch_size=10,32), or "
+            "in the range that its limits suggest; may be repeated. Default: the learning rate and the method's own.",
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Number of trials of each method.")] = 25,
+    minutes: Minutes = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="Tune several methods, each with the same number of trials.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="A trial is the mean over these seeds; default: one.")
+    ] = None,
+    sets: Sets = None,
+    name: Name = None,
+    seed: Seed = None,
+    rounds: Rounds = None,
+    data_dir: DataDir = None,
+    workers: Workers = None,
+    engine: EngineKind = None,
+    out: RunsFolder = Path("runs"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search for good settings on validation data, and write them as a TOML file.
+
+    Test samples are removed first. The same command resumes a search that was stopped, and gives the same trials with
+    any number of workers; with more --trials it goes on. Needs the extra 'bo' (Optuna).
+    """
+    settings = settings_from(
+        experiment, {"seed": seed, "rounds": rounds, **shared_options(None, data_dir, workers, engine)}, sets
+    )
+    chosen = whole_numbers("--seeds", split_list(seeds)) or ()
+    from fedtailor.runs.tuning import default_folder, tune
+    from fedtailor.views.search_progress import search_progress
+    from fedtailor.views.tuning import show_tuning
+
+    folder = out / name if name else default_folder(settings, out)
+    with interruptible(folder, "the same command"), search_progress(quiet=quiet) as watcher:
+        done = tune(
+            settings,
+            over=over or (),
+            methods=split_list(methods) or (),
+            trials=trials,
+            minutes=minutes,
+            seeds=chosen,
+            folder=folder,
+            watcher=watcher,
+        )
+    show_tuning(done, as_json)

@@ -1,0 +1,7 @@
+"""Trials: runs on training data alone, scored on validation data, that a search compares."""
+
+from fedtailor.runs.trials.bench import Bench, Watcher
+from fedtailor.runs.trials.holdout import held_out
+from fedtailor.runs.trials.trial import Reading, Trial
+
+__all__ = ["Bench", "Reading", "Trial", "Watcher", "held_out"]

@@ -1,0 +1,180 @@
+"""The bench of a search: carries out trials in parallel, remembers their readings, and estimates time."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedtailor.data import Federation
+from fedtailor.engines import EngineSettings, cores
+from fedtailor.errors import UserError
+from fedtailor.runs import toml
+from fedtailor.runs.folders import lock_folder
+from fedtailor.runs.resources import Resources
+from fedtailor.runs.settings import read_toml
+from fedtailor.runs.trials.lanes import Lanes
+from fedtailor.runs.trials.records import Records
+from fedtailor.runs.trials.trial import Reading, Trial, carry_out
+
+
+class Watcher:
+    """Observes a search. Every function here does nothing; a subclass overrides those it needs."""
+
+    def note(self, sentence: str) -> None:
+        """A message that the user should see."""
+
+    def begin(self, what: str, trials: int, rounds: int) -> None:
+        """Some trials begin, with so many rounds altogether."""
+
+    def estimated(self, what: str, seconds: float) -> None:
+        """An estimate of the time that something will take."""
+
+    def round_done(self) -> None:
+        """A trial has finished a round."""
+
+    def trial_done(self, trial: Trial, reading: Reading) -> None:
+        """A trial has been read."""
+
+    def end(self) -> None:
+        """The trials that began have ended, whether or not all are complete."""
+
+
+class Bench:
+    """The folder of a search and the processes that carry out its trials.
+
+    A trial that was read before is not carried out again, and one that was stopped goes on. So a search that is a
+    function of readings can be killed at any time, and the same call finishes it with the same result.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the search: new, or that of the same search.
+    plan : dict
+        All that determines the search, as TOML can hold it; a folder with another plan is refused.
+    engine : EngineSettings
+        Where trials run: side by side in ``workers`` processes or, with other engines, one after the other.
+    data : callable
+        The federation of a seed.
+    watcher : Watcher
+        Observes the search.
+    """
+
+    PLAN = "plan.toml"
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: dict[str, Any],
+        engine: EngineSettings,
+        data: Callable[[int], Federation],
+        watcher: Watcher,
+    ):
+        self.folder, self.watcher, self.engine, self._data = folder, watcher, engine, cache(data)
+        self.workers = (engine.workers or cores()) if engine.kind == "processes" else 1
+        self._claim(plan)
+        self._records = Records(folder)
+        self._lanes = Lanes(folder / "trials", self._data)
+        self._resources = Resources()
+        self._begun = time.monotonic()
+        self._pace: tuple[float, float] = (0.0, 0.0)  # cost and seconds of trials so far
+
+    def __enter__(self) -> "Bench":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lanes.close()
+        self._resources.close()
+        os.close(self._lock)
+
+    @property
+    def seconds(self) -> float:
+        """The time since this bench was opened."""
+        return time.monotonic() - self._begun
+
+    def read(self, what: str, trials: Sequence[Trial], costs: Sequence[float] | None = None) -> list[Reading]:
+        """The readings of trials, in their order.
+
+        Parameters
+        ----------
+        what
+            What they are, for the progress.
+        trials
+            The trials.
+        costs
+            What they cost in any unit, by default rounds; the pace in this unit estimates later trials.
+        """
+        missing = [trial for trial in trials if trial.name not in self._records.readings]
+        if missing:
+            known = dict(zip((trial.name for trial in trials), costs or [t.until for t in trials], strict=True))
+            cost, begin = sum(known[trial.name] for trial in missing), time.monotonic()
+            self.watcher.begin(what, len(missing), sum(self._rounds_left(trial) for trial in missing))
+            try:
+                for trial, reading in zip(missing, self._carry_out(missing), strict=True):
+                    self._records.add(trial.name, reading)
+                    self.watcher.trial_done(trial, reading)
+            finally:
+                self.watcher.end()
+            self._pace = (self._pace[0] + cost, self._pace[1] + time.monotonic() - begin)
+        return [self._records.readings[trial.name] for trial in trials]
+
+    def knows(self, trials: Iterable[Trial]) -> bool:
+        """Whether all these trials were read before."""
+        return all(trial.name in self._records.readings for trial in trials)
+
+    def estimate(self, cost: float) -> float | None:
+        """The seconds that trials of this cost take, at the pace of those so far; None before there were any."""
+        return cost * self._pace[1] / self._pace[0] if self._pace[0] else None
+
+    def forget(self, trials: Iterable[Trial]) -> None:
+        """Remove the folders of trials that will not go on; their readings stay."""
+        for trial in trials:
+            shutil.rmtree(self.folder / "trials" / trial.key, ignore_errors=True)
+
+    def _carry_out(self, trials: Sequence[Trial]) -> Iterator[Reading]:
+        (self.folder / "trials").mkdir(exist_ok=True)
+        lanes = min(self.workers, len(trials))
+        if lanes > 1:
+            each = self.workers // lanes
+            where = {"kind": "processes", "workers": each} if each > 1 else {"kind": "inline", "workers": None}
+            return self._lanes.carry_out([_on(trial, where) for trial in trials], lanes, self.watcher.round_done)
+        return (self._here(trial) for trial in trials)
+
+    def _here(self, trial: Trial) -> Reading:
+        """Carry out a trial in this process, whose engine trains clients side by side."""
+        if self.workers == 1 and self.engine.kind == "processes":
+            trial = _on(trial, {"kind": "inline"})
+        data = self._data(trial.settings.seed)
+        if self._resources.given is not data:
+            self._resources = Resources(data, self._resources.engine)
+        return carry_out(trial, self.folder / "trials" / trial.key, self._resources, self.watcher.round_done)
+
+    def _rounds_left(self, trial: Trial) -> int:
+        earlier = [name for name in self._records.readings if name.startswith(f"{trial.key}@")]
+        return trial.until - max((int(name.rpartition("@")[2]) for name in earlier), default=0)
+
+    def _claim(self, plan: dict[str, Any]) -> None:
+        """Make the folder, or check that it holds this search; lock it."""
+        file, text = self.folder / self.PLAN, toml.dumps(plan)
+        begun = os.path.lexists(self.folder) and (not self.folder.is_dir() or any(self.folder.iterdir()))
+        if begun and (not file.is_file() or toml.dumps(read_toml(file)) != text):
+            what = "another search, with other settings or data" if file.is_file() else "something else"
+            raise UserError(f"{self.folder} exists and holds {what}: choose another name with --name")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = lock_folder(self.folder)
+        except BlockingIOError:
+            raise UserError(f"{self.folder} is in use: another process carries out this search") from None
+        except OSError as error:
+            raise UserError(f"{self.folder} cannot be made: {error.strerror}") from None
+        if not file.exists():
+            draft = self.folder.with_name(f".{self.folder.name}-{self.PLAN}")
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, file)  # the plan is whole or not there
+
+
+def _on(trial: Trial, where: dict[str, Any]) -> Trial:
+    engine = trial.settings.engine.model_copy(update=where)
+    return Trial(trial.key, trial.settings.model_copy(update={"engine": engine}), trial.until)

@@ -1,0 +1,131 @@
+"""What is released: the wheel, its extras, and the versions that `make` installs."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = {"flower", "ray", "rl", "bo", "dp", "track", "export", "text", "notebook", "images", "docs", "all", "dev"}
+PIN = re.compile(r"^(\S+?)==(\S+)(?: ; (.*?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
+
+
+def pins(name: str) -> dict[str, str]:
+    """The versions of a lock file that hold on this machine."""
+    text = (ROOT / "requirements" / f"{name}.lock").read_text(encoding="utf-8")
+    assert PIN.sub("", text).strip().count("\n") == 0, "every line is a pin with hashes, but for the first"
+    found = {}
+    for package, version, marker, _ in PIN.findall(text):
+        if not marker or Requirement(f"{package} ; {marker}").marker.evaluate():
+            found[canonicalize_name(package)] = version
+    return found
+
+
+def needed(extras: list[str]) -> list[Requirement]:
+    """What the package declares, with what its extras declare through each other."""
+    texts = [*PROJECT["dependencies"], *(text for one in extras for text in PROJECT["optional-dependencies"][one])]
+    inner = [Requirement(text) for text in texts]
+    own = sorted({extra for one in inner if one.name == "fedtailor" for extra in one.extras} - set(extras))
+    return needed([*extras, *own]) if own else [one for one in inner if one.name != "fedtailor"]
+
+
+@pytest.mark.parametrize(("lock", "extras"), [("core", []), ("dev", ["dev"])])
+def test_a_lock_file_fits_the_declared_packages(lock: str, extras: list[str]) -> None:
+    locked = pins(lock)
+    assert "torch" not in locked, "its build depends on the machine"
+    wrong = [
+        str(one)
+        for one in needed(extras)
+        if one.name != "torch"
+        and not one.specifier.contains(locked.get(canonicalize_name(one.name), "0"), prereleases=True)
+    ]
+    assert wrong == [], "write it again: make lock"
+
+
+def test_what_runs_is_locked_in_the_versions_that_are_tested() -> None:
+    assert pins("core").items() <= pins("dev").items()
+
+
+def test_a_lock_file_holds_what_its_packages_need() -> None:
+    """`make` installs without looking at dependencies, so that none may be missing."""
+    locked = pins("core")
+    for name in locked:
+        for one in map(Requirement, metadata.requires(name) or ()):
+            if one.marker is None or one.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(one.name) in {*locked, "torch"}, f"{name} needs {one}"
+
+
+def test_lock_files_name_no_host() -> None:
+    for file in (ROOT / "requirements").glob("*.lock"):
+        assert "://" not in file.read_text(encoding="utf-8")
+
+
+def test_the_extras_are_those_that_the_documentation_names() -> None:
+    assert set(PROJECT["optional-dependencies"]) >= EXTRAS
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `([a-z]+)` ", page, re.MULTILINE))
+    assert named == set(PROJECT["optional-dependencies"]), "docs/install.md"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    source = out / "source"  # a copy, because a build leaves files that the next one would take along
+    shutil.copytree(ROOT / "fedtailor", source / "fedtailor", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(out)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True, cwd=out)
+    return next(out.glob("fedtailor-*.whl"))
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
+    inside = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("fedtailor/")}
+    listed = subprocess.run(["git", "ls-files", "fedtailor"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert inside == set(listed.stdout.split())
+
+
+def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    """Fresh, with the packages of this one; the checkout is out of sight."""
+    venv.create(tmp_path / "env", with_pip=False)
+    place = next((tmp_path / "env" / "lib").glob("python*")) / "site-packages"
+    zipfile.ZipFile(wheel).extractall(place)
+    packages = [path for path in map(Path, sys.path) if path.name == "site-packages"]
+    (place / "packages.pth").write_text("\n".join(map(str, packages)))
+    program = (
+        "import fedtailor; run = fedtailor.run({'rounds': 1, 'data': {'clients': 2, 'samples': 60}, "
+        "'engine': {'kind': 'inline'}}, folder='run'); print(fedtailor.__file__, run.summary().final.accuracy)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [tmp_path / "env" / "bin" / "python", "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(tmp_path))
+
+
+def test_without_torch_one_sentence_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    run = [sys.executable, "-m", "fedtailor", "methods"]
+    done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: torch is not installed: pip install torch (")
+    call = [sys.executable, "-c", "import fedtailor; fedtailor.run"]
+    done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("fedtailor.errors.UserError: torch is not installed")
