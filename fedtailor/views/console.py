@@ -20,7 +20,7 @@ def show(*things: RenderableType) -> None:
 
 def show_json(document: Any) -> None:
     """Print one JSON document on stdout."""
-    print(json.dumps(_standard(document), indent=2, ensure_ascii=False, default=str))
+    print(json.dumps(standard(document), indent=2, ensure_ascii=False, default=str))
 
 
 def results() -> Console:
@@ -33,12 +33,12 @@ def messages() -> Console:
     return Console(stderr=True, markup=False, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
-def _standard(value: Any) -> Any:
+def standard(value: Any) -> Any:
     """Replace infinity and NaN (a diverged loss) by None: JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {str(key): _standard(inner) for key, inner in value.items()}
+        return {str(key): standard(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_standard(inner) for inner in value]
+        return [standard(inner) for inner in value]
     return value

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +43,7 @@ def write_tuning(tuning: Tuning) -> list[Path]:
     texts = {
         "trials.csv": trials_csv(tuning),
         "trials.md": tuning_markdown(tuning),
-        "tuning.json": json.dumps(_finite(tuning.as_dict()), indent=2, default=str) + "\n",
+        "tuning.json": json.dumps(console.standard(tuning.as_dict()), indent=2, default=str) + "\n",
     }
     for name, text in texts.items():
         (tuning.folder / name).write_text(text, encoding="utf-8")
@@ -215,11 +214,3 @@ def _state(trial: TrialRow) -> str:
 
 def _value(value: Any) -> str:
     return NOTHING if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

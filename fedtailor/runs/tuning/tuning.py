@@ -6,12 +6,21 @@ from typing import Any
 
 from fedtailor.data import Federation
 from fedtailor.errors import UserError
-from fedtailor.learning.measures import Measure, measure
 from fedtailor.methods import Method, spec
-from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.settings import Experiment, experiment, make_method
 from fedtailor.runs.trials import Bench, Watcher
-from fedtailor.runs.trials.plan import as_toml, check, data_of, facts, trial_settings
+from fedtailor.runs.trials.plan import (
+    as_toml,
+    check,
+    check_minutes,
+    check_seeds,
+    data_of,
+    doubts,
+    facts,
+    measure_of,
+    trial_settings,
+    whole_of,
+)
 from fedtailor.runs.tuning.results import Tuned, Tuning
 from fedtailor.runs.tuning.sampling import check_optuna, importance
 from fedtailor.runs.tuning.search import Search, carry_out
@@ -74,14 +83,15 @@ def tune(
     settings = experiment(source)
     if trials < 1:
         raise UserError(f"--trials {trials}: at least one trial is needed")
-    if minutes is not None and not minutes > 0:
-        raise UserError(f"--minutes {minutes:g}: give a time above 0")
+    check_minutes(minutes)
     chosen = tuple(seeds) or (settings.seed,)
+    check_seeds(chosen)
     searches = _searches(settings, methods, over, chosen)
     place = Path(folder) if folder is not None else default_folder(settings)
-    data = data_of(settings, federation, any(one.settings.method.needs_validation for one in searches))
+    needs_validation = any(one.settings.method.needs_validation for one in searches)
+    data = data_of(whole_of(settings, federation), settings, needs_validation)
     first = data(chosen[0])
-    measured = _measure(settings, first)
+    measured = measure_of(settings, first)
     sign = 1 if measured.better == "higher" else -1
     for one in searches:
         one.better = sign
@@ -95,7 +105,7 @@ def tune(
         },
     }
     with Bench(place, plan, settings.engine, data, watcher or Watcher()) as bench:
-        notes = [*_doubts(settings, first), *carry_out(bench, searches, trials, minutes)]
+        notes = [*doubts(settings, first), *carry_out(bench, searches, trials, minutes)]
     found = sorted((_tuned(one) for one in searches), key=lambda tuned: -sign * (tuned.best.value or 0.0))
     made = Tuning(
         place,
@@ -147,20 +157,6 @@ def _searches(
 def _has(method: Method, text: str) -> bool:
     table, _, rest = text.partition("=")[0].partition(".")
     return table.strip() != "method" or rest.partition(".")[0].strip().replace("-", "_") in type(method).model_fields
-
-
-def _measure(settings: Experiment, federation: Federation) -> Measure:
-    return measure(measuring_of(settings, federation).headline)
-
-
-def _doubts(settings: Experiment, data: Federation) -> list[str]:
-    """What a reader must know about the values of a search."""
-    notes = []
-    if empty := int((data.test.sizes == 0).sum()):
-        notes.append(f"{empty} of {data.clients} clients have too few samples for validation and do not count")
-    if settings.privacy.hides_clients or settings.training.dp_sgd is not None:
-        notes.append("every trial trains on the clients' data again: the epsilon of a run does not cover the search")
-    return notes
 
 
 def _tuned(search: Search) -> Tuned:
