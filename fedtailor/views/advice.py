@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from fedtailor.runs.statistics import CRITERION, SEEDS, UNDECIDED
 from fedtailor.views import console
 from fedtailor.views.comparison import difference_text, outcome_text
 from fedtailor.views.curves import COLOURS, FAINT, GREY, INK, new_figure, title
-from fedtailor.views.files import writing
+from fedtailor.views.files import write_texts
 from fedtailor.views.numbers import duration, figures, measured
 from fedtailor.views.tables import Grid
 from fedtailor.views.tuning import next_command
@@ -25,8 +24,7 @@ SHOWN = 12  # methods that the terminal shows
 
 def show_advice(advice: Advice, as_json: bool) -> None:
     """Write the tables and the picture of an advice, and print it."""
-    with writing(advice.folder):
-        written = write_advice(advice)
+    written = write_advice(advice)
     if as_json:
         console.show_json({**advice.as_dict(), "files": [str(path) for path in written]})
         return
@@ -43,16 +41,9 @@ def show_advice(advice: Advice, as_json: bool) -> None:
 
 def write_advice(advice: Advice) -> list[Path]:
     """Write the ranking as CSV and Markdown, the advice as JSON, and its picture."""
-    texts = {
-        "advice.md": advice_markdown(advice),
-        "advice.csv": advice_csv(advice),
-        "advice.json": json.dumps(console.standard(advice.as_dict()), indent=2, default=str) + "\n",
-    }
-    for name, text in texts.items():
-        (advice.folder / name).write_text(text, encoding="utf-8")
-    picture = advice.folder / "advice.png"
-    advice_figure(advice).savefig(picture)
-    return [*(advice.folder / name for name in texts), picture]
+    document = console.json_text(advice.as_dict())
+    texts = {"advice.md": advice_markdown(advice), "advice.csv": advice_csv(advice), "advice.json": document}
+    return write_texts(advice.folder, texts, {"advice.png": advice_figure(advice)})
 
 
 def ranking(advice: Advice, most: int | None = None) -> Grid:
@@ -131,10 +122,8 @@ def advice_csv(advice: Advice) -> str:
     """Every method in full precision; percentages are shares of one, differences are in points or %."""
     rows: list[dict[str, Any]] = []
     for one in advice.standings:
-        row = one.as_dict()
-        wins = row.pop("wins") or {}
-        row |= {"changes": settings_text(one), "values": " ".join(f"{s}:{v!r}" for s, v in one.values.items())}
-        rows.append({**row, **{name: wins.get(name) for name in ("won", "tied", "lost")}})
+        values = " ".join(f"{seed}:{value!r}" for seed, value in one.values.items())
+        rows.append({**one.as_dict(), "changes": settings_text(one), "values": values})
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

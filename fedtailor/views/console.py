@@ -20,7 +20,12 @@ def show(*things: RenderableType) -> None:
 
 def show_json(document: Any) -> None:
     """Print one JSON document on stdout."""
-    print(json.dumps(standard(document), indent=2, ensure_ascii=False, default=str))
+    print(json_text(document), end="")
+
+
+def json_text(document: Any) -> str:
+    """A document as JSON; infinity and NaN (a diverged loss), which JSON lacks, become null."""
+    return json.dumps(_standard(document), indent=2, ensure_ascii=False, default=str) + "\n"
 
 
 def results() -> Console:
@@ -33,12 +38,12 @@ def messages() -> Console:
     return Console(stderr=True, markup=False, highlight=False, soft_wrap=not sys.stderr.isatty())
 
 
-def standard(value: Any) -> Any:
+def _standard(value: Any) -> Any:
     """Replace infinity and NaN (a diverged loss) by None: JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {str(key): standard(inner) for key, inner in value.items()}
+        return {str(key): _standard(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [standard(inner) for inner in value]
+        return [_standard(inner) for inner in value]
     return value

@@ -1,9 +1,5 @@
 """A search for settings: exact, resumable, and blind to test data."""
 
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +14,7 @@ from fedtailor.runs.trials import Bench, held_out
 from fedtailor.runs.trials.plan import rungs
 from fedtailor.runs.tuning import Tuning, tune
 from fedtailor.runs.tuning.space import Dimension, space_of
+from tests.support.dying_search import killed
 
 pytest.importorskip("optuna")
 
@@ -84,36 +81,11 @@ def test_the_number_of_workers_changes_nothing(undisturbed: Tuning, tmp_path: Pa
     assert outcome(two) == outcome(undisturbed)
 
 
-KILLED = """
-import os, signal, sys
-from fedtailor.runs.trials.records import Records
-from tests.runs.test_tuning import search
-from pathlib import Path
-from fedtailor.runs.store import Store
-left = int(sys.argv[2])
-def dying(original):
-    def wrapped(*args, **more):
-        global left
-        left -= 1
-        if left == 0:
-            if original.__name__ == "add":  # in the middle of a line
-                with args[0].path.open("ab") as file:
-                    file.write(b'{"trial": "half')
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(*args, **more)
-    return wrapped
-Records.add, Store.set_state = dying(Records.add), dying(Store.set_state)
-search(Path(sys.argv[1]))
-"""
-
-
 def test_killed_and_resumed_it_ends_with_the_same_trials(undisturbed: Tuning, tmp_path: Path) -> None:
     """Two kills, in the middle of a round and in the middle of a record."""
-    folder, root = tmp_path / "search", Path(__file__).parents[2]
+    folder = tmp_path / "search"
     for event in (9, 14):
-        command = [sys.executable, "-c", KILLED, str(folder), str(event)]
-        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root)}, cwd=root, check=False)
-        assert done.returncode == -signal.SIGKILL
+        assert killed("tests.runs.test_tuning", folder, event)
     half = (folder / "readings.jsonl").read_bytes()
     assert 0 < len(half.splitlines()) < len((undisturbed.folder / "readings.jsonl").read_bytes().splitlines())
     assert outcome(search(folder)) == outcome(undisturbed)

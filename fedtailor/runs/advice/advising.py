@@ -9,24 +9,12 @@ from fedtailor.methods import Method, spec
 from fedtailor.runs.advice.race import Race, Result
 from fedtailor.runs.advice.reasons import reasons
 from fedtailor.runs.advice.results import Advice, Standing
-from fedtailor.runs.advice.rules import LeftOut, Needs, choose
-from fedtailor.runs.advice.traits import Traits, traits_of
+from fedtailor.runs.advice.rules import Needs, choose
+from fedtailor.runs.advice.traits import traits_of
 from fedtailor.runs.cohort import largest_cohort
 from fedtailor.runs.settings import Experiment, experiment, method_dict
 from fedtailor.runs.statistics import SEEDS, difference, wins
-from fedtailor.runs.trials import Bench, Watcher
-from fedtailor.runs.trials.plan import (
-    as_toml,
-    check,
-    check_minutes,
-    check_seeds,
-    data_of,
-    doubts,
-    facts,
-    measure_of,
-    trial_settings,
-    whole_of,
-)
+from fedtailor.runs.trials import Bench, Watcher, plan
 
 
 def advise(
@@ -82,39 +70,53 @@ def advise(
     (True, 3)
     """
     settings = experiment(source)
-    check_minutes(minutes)
+    plan.check_minutes(minutes)
     last = tuple(seeds) or tuple(range(settings.seed, settings.seed + SEEDS))
-    check_seeds(last)
+    plan.check_seeds(last)
     choosing = tuple(range(max(last) + 1, max(last) + 1 + len(last)))
     place = Path(folder) if folder is not None else default_folder(settings)
-    whole = whole_of(settings, federation)
-    data = data_of(whole, settings, needs_validation=False)
+    whole = plan.whole_of(settings, federation)
+    data = plan.data_of(whole, settings, needs_validation=False)
     first, validates = data(last[0]), settings.carves_validation or len(whole.val.indices) > 0
     traits, needs = traits_of(settings, first), Needs(only_sums, no_peers)
     candidates, left_out = choose(settings, first, traits, methods, needs, validates)
     if any(one.method.needs_validation for one in candidates):
-        data = data_of(whole, settings, needs_validation=True)
+        data = plan.data_of(whole, settings, needs_validation=True)
         first = data(last[0])
-    measured = measure_of(settings, first)
-    check(place, [trial_settings(one, last[0]) for one in candidates], first)
-    plan = {
-        **facts(settings, first),
-        "advise": {"seeds": list(last), "methods": [method_dict(one.method) for one in candidates]},
-    }
-    with Bench(place, plan, settings.engine, data, watcher or Watcher()) as bench:
+    plan.check(place, [plan.trial_settings(one, last[0]) for one in candidates], first)
+    methods_plan = {"seeds": list(last), "methods": [method_dict(one.method) for one in candidates]}
+    whole_plan = {**plan.facts(settings, first), "advise": methods_plan}
+    known = plan.outline(place, settings, last, first)
+    with Bench(place, whole_plan, settings.engine, data, watcher or Watcher()) as bench:
         race = Race(
             bench,
             candidates,
             last,
             choosing,
             spec(settings.method),
-            1 if measured.better == "higher" else -1,
+            -1 if known["less_is_better"] else 1,
             largest_cohort(settings, first.clients),
             first.clients,
             minutes,
         )
         race.run()
-    return _advice(settings, place, race, measured.name, measured.percent, traits, left_out, first)
+    standings = _standings(race, known["percent"])
+    best = _best(settings, race, standings[0].method)
+    private = settings.privacy.hides_clients or settings.training.dp_sgd is not None
+    made = Advice(
+        **known,
+        choosing=choosing,
+        traits=traits,
+        standings=tuple(standings),
+        left_out=tuple(left_out),
+        reasons=tuple(reasons(traits, standings, spec(settings.method), private)),
+        best=best,
+        written=place / "best.toml",
+        notes=(*plan.doubts(settings, first), *race.notes),
+    )
+    text = plan.as_toml(best, ["Recommended by 'fedtailor advise':", *made.reasons])
+    made.written.write_text(text, encoding="utf-8")
+    return made
 
 
 def default_folder(settings: Experiment, runs: Path = Path("runs")) -> Path:
@@ -122,41 +124,9 @@ def default_folder(settings: Experiment, runs: Path = Path("runs")) -> Path:
     return runs / f"{settings.name}-advise"
 
 
-def _advice(
-    settings: Experiment,
-    place: Path,
-    race: Race,
-    measure: str,
-    percent: bool,
-    traits: Traits,
-    left_out: Sequence[LeftOut],
-    data: Federation,
-) -> Advice:
-    standings = _standings(race, percent)
-    best = next(one.arm.settings for one in _furthest(race) if one.arm.method == standings[0].method)
-    best = best.model_copy(update={"name": f"{settings.name}-advised"})
-    private = settings.privacy.hides_clients or settings.training.dp_sgd is not None
-    made = Advice(
-        place,
-        settings.name,
-        measure,
-        percent,
-        race.better < 0,
-        settings.compare.model,
-        settings.rounds,
-        race.seeds,
-        race.choosing,
-        (len(data.train.indices) + len(data.val.indices), len(data.test.indices)),
-        traits,
-        tuple(standings),
-        tuple(left_out),
-        tuple(reasons(traits, standings, spec(settings.method), private)),
-        best,
-        place / "best.toml",
-        (*doubts(settings, data), *race.notes),
-    )
-    made.written.write_text(as_toml(best, ["Recommended by 'fedtailor advise':", *made.reasons]), encoding="utf-8")
-    return made
+def _best(settings: Experiment, race: Race, method: str) -> Experiment:
+    found = next(one.arm.settings for one in _furthest(race) if one.arm.method == method)
+    return found.model_copy(update={"name": f"{settings.name}-advised"})
 
 
 def _furthest(race: Race) -> list[Result]:

@@ -9,7 +9,8 @@ from fedtailor.errors import UserError
 from fedtailor.runs.advice.rules import LeftOut
 from fedtailor.runs.advice.traits import Traits
 from fedtailor.runs.settings import Experiment
-from fedtailor.runs.statistics import Difference, Wins
+from fedtailor.runs.statistics import Difference, Wins, decided
+from fedtailor.runs.trials import Searched
 
 
 @dataclass(frozen=True)
@@ -54,37 +55,19 @@ class Standing:
     failure: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        found = self.difference
-        limits = None if found is None else found.interval
-        return {
-            **{key: value for key, value in vars(self).items() if key not in ("difference", "wins")},
-            "difference": None if found is None else found.mean,
-            "low": None if limits is None else limits.low,
-            "high": None if limits is None else limits.high,
-            "unit": None if found is None else found.unit,
-            "outcome": None if found is None else found.outcome,
-            "wins": None if self.wins is None else asdict(self.wins),
-        }
+        """The standing with one value per key; its difference is that of the recommended method to it."""
+        plain = {key: value for key, value in vars(self).items() if key not in ("difference", "wins")}
+        return {**plain, **decided(self.difference, self.wins)}
 
 
-@dataclass(frozen=True)
-class Advice:
-    """The answer to: which method for this federation?
+@dataclass(frozen=True, kw_only=True)
+class Advice(Searched):
+    """The answer to: which method for this federation? Its further attributes are those of every search.
 
     Attributes
     ----------
-    folder : Path
-        Its folder.
-    measure : str
-        The headline measure, on validation data.
-    percent, less_is_better : bool
-        Whether the measure is a share, and whether a lower value is better.
-    model : str
-        The model that was measured.
-    seeds, choosing : tuple of int
-        The seeds of the last stage, and those of the stages before it.
-    samples : tuple of int
-        The numbers of samples for training and for validation, of all clients together.
+    choosing : tuple of int
+        The seeds of the stages before the last, for which ``seeds`` are.
     traits : Traits
         What is known about the federation.
     standings : tuple of Standing
@@ -97,27 +80,17 @@ class Advice:
         The recommended settings, ready to run.
     written : Path
         The TOML file with them.
-    notes : tuple of str
-        What a reader must know.
     """
 
-    folder: Path
-    name: str
-    measure: str
-    percent: bool
-    less_is_better: bool
-    model: str
-    rounds: int
-    seeds: tuple[int, ...]
     choosing: tuple[int, ...]
-    samples: tuple[int, int]
     traits: Traits
     standings: tuple[Standing, ...]
     left_out: tuple[LeftOut, ...]
     reasons: tuple[str, ...]
     best: Experiment
     written: Path
-    notes: tuple[str, ...] = ()
+
+    OBJECTS = ("traits", "standings", "left_out", "best", "written")
 
     @property
     def method(self) -> str:
@@ -136,12 +109,10 @@ class Advice:
 
     def as_dict(self) -> dict[str, Any]:
         """The advice as one JSON document."""
-        apart = ("best", "standings", "left_out", "traits", "folder", "written")
         return {
-            **{key: value for key, value in vars(self).items() if key not in apart},
-            "folder": str(self.folder),
-            "written": str(self.written),
+            **self.plain(),
             "method": self.method,
+            "written": str(self.written),
             "best": self.best.as_dict(),
             "traits": asdict(self.traits),
             "standings": [one.as_dict() for one in self.standings],

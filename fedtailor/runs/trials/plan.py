@@ -130,6 +130,22 @@ def facts(settings: Experiment, data: Federation) -> dict[str, Any]:
     return {"results": RESULTS, "data": data.digest(), "experiment": {**kept, "compare": compare}}
 
 
+def outline(folder: Path, settings: Experiment, seeds: tuple[int, ...], data: Federation) -> dict[str, Any]:
+    """What is known about a search before it begins: the first attributes of its result."""
+    measured = measure_of(settings, data)
+    return {
+        "folder": folder,
+        "name": settings.name,
+        "measure": measured.name,
+        "percent": measured.percent,
+        "less_is_better": measured.better == "lower",
+        "model": settings.compare.model,
+        "rounds": settings.rounds,
+        "seeds": seeds,
+        "samples": (len(data.train.indices) + len(data.val.indices), len(data.test.indices)),
+    }
+
+
 def as_toml(settings: Experiment, comments: Sequence[str]) -> str:
     """An experiment as a TOML file: only settings that differ from their defaults, below lines of comment."""
     values = settings.as_dict()
