@@ -23,6 +23,7 @@ EXAMPLES: list[Any] = [
     fedtailor.load_model,
     fedtailor.pretrain,
     fedtailor.tune,
+    fedtailor.advise,
 ]
 
 

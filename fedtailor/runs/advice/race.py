@@ -163,12 +163,16 @@ class Race:
         return value is None, worth, result.megabytes, str(result.arm)
 
     def _probe(self, arms: Sequence[Arm], rounds: int) -> None:
-        """Time the first trial, and tell how long all of them take."""
+        """Time the first trials, one in every process, and tell how long all of them take."""
         if self.bench.knows(trial for arm in arms for trial in self._trials(arm, rounds, self.choosing)):
             return
-        first, cost = self._trials(arms[0], rounds, self.choosing[:1]), self._cost(arms[0], rounds)
-        (reading,) = self.bench.read("the first trial, for an estimate of the time", first, [cost])
-        pace = reading.seconds / (arms[0].work * rounds * self.participants)
+        some = arms[: self.bench.workers]
+        first = [trial for arm in some for trial in self._trials(arm, rounds, self.choosing[:1])]
+        readings = self.bench.read(
+            "first trials, for an estimate of the time", first, [self._cost(arm, rounds) for arm in some]
+        )
+        training = self.participants * rounds
+        pace = min(one.seconds / (arm.work * training) for arm, one in zip(some, readings, strict=True)) / len(some)
         seconds = [pace * cost for cost in self._expected(arms)]
         self.bench.watcher.estimated(f"trials of {len(arms)} methods and their settings", sum(seconds))
         if self.minutes is not None and seconds[0] > 60 * self.minutes:
