@@ -312,7 +312,7 @@ def test_a_method_that_the_user_names_and_forbids_is_an_error(tmp_path: Path) ->
 
 def test_a_method_without_a_global_model_is_left_out_where_that_is_the_headline() -> None:
     left = left_out({"compare": {"model": "global"}})
-    assert left["fedper"] == "it has no global model, and compare.model asks for it"
+    assert left["fedper"] == "it has no global model, and compare.model = 'global' asks for it"
     assert "fedavg" not in left
 
 

@@ -11,7 +11,7 @@ import fedtailor
 from fedtailor.data import DataSettings, Federation, build
 from fedtailor.runs.settings import experiment
 from fedtailor.runs.trials import Bench, held_out
-from fedtailor.runs.trials.plan import rungs
+from fedtailor.runs.trials.plan import rungs, trial_settings
 from fedtailor.runs.tuning import Tuning, tune
 from fedtailor.runs.tuning.space import Dimension, space_of
 from tests.support.dying_search import killed
@@ -163,6 +163,18 @@ def test_ranges_come_from_limits_and_present_values() -> None:
     assert space_of(prox, ["training.epochs=1:4"]) == [Dimension("training.epochs", 1, 4, whole=True, given=True)]
     assert space_of(prox, ["training.batch_size=8,16"])[0].choices == (8, 16)
     assert space_of(prox, ["training.optimiser"])[0].choices == ("sgd", "adam")
+    assert space_of(ala, ["method.layers=1:3"])[0].whole  # a whole number, or all
+    mlp = experiment({"model": {"name": "mlp", "arguments": {"hidden": 8}}})
+    assert space_of(mlp, ["model.arguments.hidden=4:32"]) == [
+        Dimension("model.arguments.hidden", 4, 32, whole=True, given=True)
+    ]
+    assert not space_of(prox, ["participation.ratio=0.5:1"])[0].whole
+
+
+def test_trials_keep_no_copies_in_trackers_and_can_be_repeated() -> None:
+    changes = {"track": ["tensorboard"], "privacy": {"level": "client", "generator": "system"}}
+    made = trial_settings(experiment({**SETTINGS, **changes}), 3)
+    assert (made.track, made.privacy.generator, made.privacy.level, made.seed) == ((), "seeded", "client", 3)
 
 
 @pytest.mark.parametrize(

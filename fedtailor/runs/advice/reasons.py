@@ -155,6 +155,7 @@ def about(method: str) -> str:
     'shared body, private head.'
     """
     text = " ".join((inspect.getdoc(find(method)) or "it has no description.").split("\n\n")[0].split())
+    text = text.replace("``", "")
     text = re.sub(r"\s*\((?:[^()]|\([^()]*\))*\d{4}\)", "", text)
     end = text.find(". ")
     text = text if end < 0 else text[: end + 1]

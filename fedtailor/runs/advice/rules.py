@@ -13,6 +13,7 @@ from fedtailor.runs.advice.traits import Traits
 from fedtailor.runs.assembly import assemble, job_of
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment, make_method
+from fedtailor.runs.trials.plan import lacks_model
 
 REFERENCES = ("fedavg", "local")  # one model for all, and no exchange at all: what every advice is measured against
 MANY = 500  # clients above which the server cannot be asked to keep a model of each
@@ -171,10 +172,7 @@ def _prepares(case: _Case) -> bool:
 
 
 def _has_model(case: _Case) -> str:
-    model = case.settings.compare.model
-    if model != "global" or "global" in case.method.models(case.server):
-        return ""
-    return "it has no global model, and compare.model asks for it"
+    return lacks_model(case.settings, case.server)
 
 
 # What does not fit

@@ -11,7 +11,7 @@ from fedtailor.data import Federation
 from fedtailor.data.settings import Fractions
 from fedtailor.errors import UserError
 from fedtailor.learning.measures import Measure, measure
-from fedtailor.methods import spec
+from fedtailor.methods import Server, spec
 from fedtailor.runs import toml
 from fedtailor.runs.assembly import assemble, job_of
 from fedtailor.runs.disk import check_disk, least_bytes
@@ -53,6 +53,8 @@ def trial_settings(settings: Experiment, seed: int, models: tuple[Measured, ...]
         "name": "trial",
         "seed": seed,
         "validation": False,  # the data of a trial are given
+        "track": (),
+        "privacy": settings.privacy.model_copy(update={"generator": "seeded"}),  # a search can be repeated
         "evaluation": evaluation,
         "compare": CompareSettings(model=compare.model, pooled=compare.pooled),
     }
@@ -118,14 +120,24 @@ def check(folder: Path, all_settings: Iterable[Experiment], data: Federation) ->
         imports.remember(spec(settings.method))
         if settings.engine.kind == "flower":
             raise UserError("trials run in a simulation: set engine.kind to inline, processes or ray")
-        needed += least_bytes(assemble(settings, job_of(settings, Resources(data))))
+        made = assemble(settings, job_of(settings, Resources(data)))
+        if reason := lacks_model(settings, made.server()):
+            raise UserError(f"{spec(settings.method)}: {reason}")
+        needed += least_bytes(made)
     check_disk(folder, needed)
+
+
+def lacks_model(settings: Experiment, server: Server) -> str:
+    """A sentence if trials would be compared by a model that the method does not have; otherwise empty."""
+    if settings.compare.model != "global" or "global" in settings.method.models(server):
+        return ""
+    return "it has no global model, and compare.model = 'global' asks for it"
 
 
 def facts(settings: Experiment, data: Federation) -> dict[str, Any]:
     """The part of a search's plan that says what its trials are: settings, data and version of the results."""
     values = settings.as_dict()
-    kept = {key: value for key, value in values.items() if key not in ("engine", "pretrain", "compare")}
+    kept = {key: value for key, value in values.items() if key not in ("engine", "pretrain", "compare", "track")}
     compare = {key: values["compare"][key] for key in ("model", "pooled")}
     return {"results": RESULTS, "data": data.digest(), "experiment": {**kept, "compare": compare}}
 
