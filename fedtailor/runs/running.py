@@ -122,10 +122,10 @@ def pretrain(
 
     Examples
     --------
-    >>> scenario = {"method": {"name": "bwa"}, "rounds": 2, "pretrain": {"episodes": 3}}
+    >>> few = {"rounds": 2, "data": {"samples": 300}}
+    >>> scenario = {**few, "method": {"name": "bwa"}, "pretrain": {"episodes": 3}}
     >>> fedtailor.pretrain(scenario, folder="policies/bwa").close()
-    >>> method = {"name": "bwa", "policy": "policies/bwa"}
-    >>> fedtailor.run({"method": method, "rounds": 2}, folder="runs/bwa").close()
+    >>> fedtailor.run({**few, "method": {"name": "bwa", "policy": "policies/bwa"}}, folder="runs/bwa").close()
     """
     settings = experiment(source)
     if not isinstance(settings.method, AgentMethod):
