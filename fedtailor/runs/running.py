@@ -165,7 +165,7 @@ def resume(
     episodes : int, optional
         For pre-training: the total number of episodes to train to, at least as many as before.
     rounds : int, optional
-        The total number of rounds to go on to, at least as many as before. The result is the same as if the run had
+        The total number of rounds to train to, at least as many as before. The result is the same as if the run had
         begun with it; refused where the method, the schedule or an agent depends on the number.
     track : sequence of str, optional
         Trackers, instead of those that the run began with. They change no result.

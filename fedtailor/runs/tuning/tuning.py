@@ -1,4 +1,4 @@
-"""Tune settings on validation data: ask for a batch of trials, end those below the median, go on with the others."""
+"""Tune settings on validation data: ask for a batch of trials, end those below the median, continue the others."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
