@@ -9,6 +9,7 @@ from fedtailor.data.shares import Shares
 from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Memory, Moment, Payload, Server
 from fedtailor.models import Inputs, Network
+from fedtailor.parties.server import Numbered
 
 
 def server(**more: object) -> Server:
