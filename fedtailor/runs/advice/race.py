@@ -77,7 +77,8 @@ class Race:
 
     Every trial is a complete run with as many rounds as its stage has, and with the final pass: so methods whose
     behaviour depends on the number of rounds show it whole, and clients that were not sampled yet count as they would
-    at the end. The last stage has other seeds than those that chose its arms.
+    at the end. The last stage has other seeds than those that chose its arms. In it, changed settings meet the
+    experiment's own once more: short trials favour large learning rates.
 
     Parameters
     ----------
@@ -123,7 +124,9 @@ class Race:
         for most, length in zip(ARMS, longer, strict=True):
             if not self._stage("longer", self._leading(most, EACH), length, self.choosing):
                 return
-        self._stage("last", self._leading(FINALISTS, 1), rounds, self.seeds)
+        last = self._leading(FINALISTS, 1)
+        own = [Arm(one) for one in self.candidates if spec(one.method) in {arm.method for arm in last if arm.changes}]
+        self._stage("last", [*last, *own], rounds, self.seeds)
 
     def _stage(self, name: str, arms: Sequence[Arm], rounds: int, seeds: tuple[int, ...]) -> bool:
         """Carry out the trials of a stage; False if the time is over."""
@@ -132,7 +135,7 @@ class Race:
         costs = [self._cost(arm, rounds) for arm, own in zip(arms, trials, strict=True) for _ in own]
         if self.stages and not self.bench.knows(flat) and self._late(costs):
             return False
-        many = f"{len(arms)} {'methods' if name in ('methods', 'last') else 'settings of methods'}"
+        many = f"{len(arms)} {'methods' if name == 'methods' else 'settings of methods'}"
         readings = iter(self.bench.read(f"{many}, {rounds} round{'s' * (rounds > 1)}", flat, costs))
         results = [
             _result(arm, rounds, dict(zip(seeds, [next(readings) for _ in own], strict=True)))
@@ -184,7 +187,7 @@ class Race:
     def _expected(self, arms: Sequence[Arm]) -> list[float]:
         """The probable cost of every stage."""
         mean = fmean(arm.work for arm in arms)
-        counts = [len(arms), min(METHODS + len(REFERENCES), len(arms)) * 3, *ARMS, FINALISTS + len(REFERENCES)]
+        counts = [len(arms), min(METHODS + len(REFERENCES), len(arms)) * 3, *ARMS, 2 * FINALISTS + len(REFERENCES)]
         each = zip(counts, lengths(self.candidates[0].rounds), strict=True)
         return [len(self.choosing) * count * mean * self._passes(length) for count, length in each]
 
