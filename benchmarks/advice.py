@@ -48,9 +48,9 @@ CASES = {
     "digits": Case("Digits: 20 clients, Dirichlet 0.3, half of them in a round", "methods/digits.toml"),
     "heart-disease": Case("Heart disease: four hospitals", "natural/heart-disease.toml", (0, 1, 2, 3, 4)),
     "fashion-mnist": Case(
-        "Fashion-MNIST: 40 clients with two classes each, 10 % of them in a round",
+        "Fashion-MNIST: 20 clients with two classes each, 20 % of them in a round, 20 rounds",
         "methods/fashion-mnist.toml",
-        changes={"data.clients": 40, "data.samples": 4000, "rounds": 20},
+        changes={"data.clients": 20, "data.samples": 2000, "participation.ratio": 0.2, "rounds": 20},
         rivals=("local", "fedavg", "fedavg-ft", "fedrep", "fedpac"),
     ),
 }
