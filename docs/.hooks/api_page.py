@@ -94,8 +94,9 @@ def _signature(name: str, value: Any) -> Iterator[str]:
     text = re.sub(r"\b(?:fedtailor|collections|pathlib|typing|torch)(?:\.[a-z_]+)*\.(?=[A-Z])", "", str(signature))
     text = text.replace("'", "") if "'" in text and '"' not in text else text
     if len(name + text) > 90 and kept:
-        result = text.rpartition(") -> ")[2] if ") -> " in text else ""
-        text = "(\n" + "".join(f"    {_short(one)},\n" for one in _split(text)) + ")" + (f" -> {result}" if result else "")
+        _, arrow, result = text.rpartition(" -> ")
+        parameters = "".join(f"    {' '.join(one.split())},\n" for one in _split(text))
+        text = f"(\n{parameters})" + (f"{arrow}{result}" if arrow else "")
     yield from ("```python", f"{name}{text}", "```", "")
 
 
@@ -108,10 +109,6 @@ def _split(text: str) -> list[str]:
             parts.append(inside[start:place].strip())
             start = place + 1
     return [*parts, inside[start:].strip()]
-
-
-def _short(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _described(name: str, value: Any) -> Iterator[str]:

@@ -11,8 +11,8 @@ from fedtailor.cli.app import app
 
 INTRODUCTION = """# Commands
 
-`fedtailor COMMAND --help` shows the same in the terminal. A wrong input ends with one sentence and exit code 2; nothing is
-written then.
+`fedtailor COMMAND --help` shows the same in the terminal. A wrong input ends with one sentence and exit code 2;
+nothing is written then.
 """
 
 

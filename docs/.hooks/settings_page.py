@@ -74,14 +74,17 @@ class Page:
             kind = table["properties"]["kind"]["const"]
             own = value if kind == chosen else {}
             fields = {key: field for key, field in table["properties"].items() if key != "kind"}
-            self.lines += [f'### {place}.kind = "{kind}"', "", _sentence(text_of(table.get("description", ""))), ""]
-            if fields:
-                rows = []
-                for key, field in fields.items():
-                    rows.append(self._row(f"{place}.{key}", self._resolved(field), own.get(key, field.get("default"))))
-                    items = self._resolved(field.get("items", {})).get("properties", {})  # a list of tables
-                    rows += [self._row(f"{place}.{key}.{k}", self._resolved(f), f.get("default")) for k, f in items.items()]
-                self.lines += [*rows_of(HEADER, rows), ""]
+            self.lines += [f'### kind = "{kind}"', "", _sentence(text_of(table.get("description", ""))), ""]
+            rows = [
+                row for key, field in fields.items() for row in self._of_kind(f"{place}.{key}", field, own.get(key))
+            ]
+            self.lines += [*rows_of(HEADER, rows), ""] if rows else []
+
+    def _of_kind(self, key: str, field: Schema, default: Any) -> Iterator[tuple[str, ...]]:
+        """The row of a key, and those of the tables that a list at this key has."""
+        yield self._row(key, self._resolved(field), field.get("default") if default is None else default)
+        for name, inner in self._resolved(field.get("items", {})).get("properties", {}).items():
+            yield self._row(f"{key}.{name}", self._resolved(inner), inner.get("default"))
 
     def _row(self, key: str, field: Schema, default: Any) -> tuple[str, ...]:
         about = field.get("description", "")
