@@ -20,7 +20,7 @@ TABLES = """The rows of {name} in the committed tables; each links to its whole 
 and what is decided. How to read them: [what is measured](../measured.md), [the comparison](../comparison.md).
 """
 COMPARISONS = ("methods-", "natural-")  # pages whose rows are shown; further ones are linked
-NOTHING = "No committed table has a row of this method yet."
+NOTHING = "No committed table has a row under this name."
 
 
 def overview() -> str:
@@ -107,7 +107,8 @@ class Found(NamedTuple):
 
 def _results(name: str) -> Iterator[str]:
     yield from ("## Results", "")
-    pages = {page: list(results_of(page, name)) for page in sorted((DOCS / "results").glob("*.md"))}
+    places = [page for page in sorted((DOCS / "results").glob("*.md")) if page.stem != "house"]  # house: lines of code
+    pages = {page: list(results_of(page, name)) for page in places}
     shown = [one for page, found in pages.items() if page.name.startswith(COMPARISONS) for one in found]
     further = [page.stem for page, found in pages.items() if found and not page.name.startswith(COMPARISONS)]
     yield TABLES.format(name=code(name)) if shown else ""
