@@ -19,7 +19,8 @@ SNIPPET = re.compile(r'```(python|toml|sh)(?: title="(.*?)")?\n(.*?)```', re.DOT
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    found = re.findall(r"^```(.*?)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [body for name, body in found if name == language]
 
 
 def run_in_order(text: str, folder: Path, small: bool = False) -> str:
@@ -113,6 +114,11 @@ def test_every_command_of_the_readme_exists() -> None:
     used = set(re.findall(r"^fedtailor (\w+)", text, re.MULTILINE))
     assert used >= {"run", "show", "export", "new", "compare", "resume", "data"}
     assert {word for word in used if not re.search(rf"^│ {word} ", known, re.MULTILINE)} == set()
+
+
+def test_the_table_of_the_readme_leads_to_every_method() -> None:
+    linked = re.findall(r"\]\(docs/methods/(.*?)\.md\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert sorted(linked) == sorted(catalogue()), "README.md: the table of methods"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
