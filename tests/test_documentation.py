@@ -1,6 +1,7 @@
 """What the documentation shows works, and what it quotes was written by a command."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,24 @@ def test_every_snippet_of_bring_your_own_data_runs_in_order(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / "risk" / "exports" / "cairo" / "card.json").exists()
     assert "cairo" in done.stdout
+
+
+def test_every_snippet_of_deploy_runs_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    known: dict[str, object] = {}
+    for language, text in re.findall(r"```(python|sh)\n(.*?)```", page, re.DOTALL):
+        if language == "python":
+            exec(text, known)
+            continue
+        for line in text.splitlines():
+            words = shlex.split(line)[1:]
+            inline = ["--engine", "inline", "--set", "data.samples=240"] if words[0] == "run" else []
+            assert main([*words, *inline]) == 0, line
+    assert len(list((tmp_path / "exports" / "everyone").iterdir())) == 4
+    assert (tmp_path / "predictions.csv").read_text(encoding="utf-8").startswith("sample,prediction,probability of 0")
 
 
 def test_every_snippet_of_tune_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

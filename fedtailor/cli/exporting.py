@@ -78,8 +78,9 @@ def predict(
     A CSV file has the columns of the training data; others are left out, labels too.
     """
     from fedtailor import runs
-    from fedtailor.views.exports import counting, show_predictions
+    from fedtailor.views.exports import check_new, counting, show_predictions
 
+    check_new(out)
     with counting("predicting", quiet) as progress:
         done = runs.predict(export, data, format=format, progress=progress)
     show_predictions(done, out, as_json)

@@ -49,6 +49,12 @@ def show_export(done: Path | Exported, as_json: bool) -> None:
         console.show(f"written to {done}; MODEL_CARD.md there says how to use it")
 
 
+def check_new(out: Path | None) -> None:
+    """Raise a `UserError` if the file to write exists."""
+    if out is not None and os.path.lexists(out):
+        raise UserError(f"{out} exists: name another file with --out")
+
+
 def show_predictions(done: Predictions, out: Path | None, as_json: bool) -> None:
     """Print predictions as CSV or JSON, or write them to a file at once; notes go to stderr."""
     text = _json(done) if as_json else _csv(done)
@@ -59,8 +65,7 @@ def show_predictions(done: Predictions, out: Path | None, as_json: bool) -> None
     if out is None:
         print(text, end="")
         return
-    if os.path.lexists(out):
-        raise UserError(f"{out} exists: name another file with --out")
+    check_new(out)
     draft = out.with_name(f".{out.name}-{token_hex(4)}")
     try:
         with writing(out):

@@ -100,7 +100,7 @@ class RunModels:
         job = self._outline_job()
         facts = self._facts()
         return {
-            name: Deployable(job, name, weights, {"server_model": name, **facts, **self._global_score(name)}, SERVER)
+            name: Deployable(job, name, weights, {"server_model": name, **facts, **self._server_score(name)}, SERVER)
             for name, weights in server_weights(self.store, self.settings, job).items()
         }
 
@@ -158,10 +158,10 @@ class RunModels:
             facts["measures"] = {**measures, "loss": score.loss / score.samples, "measures": dict(score.values)}
         return facts
 
-    def _global_score(self, name: str) -> dict[str, Any]:
-        """The latest score of the global model over all clients."""
-        rows = self.store.read("metrics", "WHERE model = 'global' ORDER BY episode DESC, round DESC LIMIT 1")
-        if name != "global" or not rows:
+    def _server_score(self, name: str) -> dict[str, Any]:
+        """The latest score of a model of the server over all clients."""
+        rows = self.store.read("metrics", "WHERE model = ? ORDER BY episode DESC, round DESC LIMIT 1", [name])
+        if not rows:
             return {}
         of = f"the test samples of {rows[0]['clients']} clients, their mean, in round {rows[0]['round']}"
         accuracy = {"accuracy": rows[0]["accuracy"]} if self._classes else {}

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.export import ExportedProgram
 
 from fedtailor.errors import UserError, one_line, unknown
 from fedtailor.learning.program import Program
@@ -47,22 +48,32 @@ def needs_onnx(packages: Sequence[str]) -> None:
             raise UserError(f"ONNX needs the Python package {package}: pip install 'fedtailor[export]'")
 
 
-def torch_program(program: Program, example: np.ndarray, network: str) -> bytes:
-    """The program as a file for ``torch.export.load``."""
-    exported, file = _exported(program, example, network), io.BytesIO()
+def traced(program: Program, example: np.ndarray, network: str) -> ExportedProgram:
+    """The operations of a program for any number of samples; ``network`` names it in errors."""
+    try:
+        with _quiet(), torch.no_grad():
+            batch = torch.export.Dim("batch", min=1)
+            given = (torch.from_numpy(example),)
+            return torch.export.export(program, given, dynamic_shapes=({0: batch},), strict=False)
+    except Exception as error:  # the network may be the user's, and raise anything
+        raise _impossible(network, "torch", error) from None
+
+
+def torch_file(program: ExportedProgram) -> bytes:
+    """A traced program as a file for ``torch.export.load``."""
+    file = io.BytesIO()
     with _quiet():
-        torch.export.save(exported, file)
+        torch.export.save(program, file)
     return file.getvalue()
 
 
-def onnx_program(program: Program, example: np.ndarray, network: str) -> bytes:
-    """The program as an ONNX file."""
-    names = OUTPUTS[:1] if program.loss is None else OUTPUTS
-    exported = _exported(program, example, network)
+def onnx_file(program: ExportedProgram, network: str) -> bytes:
+    """A traced program as an ONNX file; ``network`` names it in errors."""
+    names = list(OUTPUTS[: len(program.graph_signature.user_outputs)])
     try:
         with _quiet():
             made = torch.onnx.export(
-                exported, (), None, input_names=[INPUT], output_names=list(names), dynamo=True, verbose=False
+                program, (), None, input_names=[INPUT], output_names=names, dynamo=True, verbose=False
             )
             assert made is not None
             proto = made.model_proto
@@ -141,17 +152,6 @@ def runtime(format: str) -> str:
     import onnxruntime
 
     return f"onnxruntime {onnxruntime.__version__}"
-
-
-def _exported(program: Program, example: np.ndarray, network: str) -> Any:
-    try:
-        with _quiet(), torch.no_grad():
-            batch = torch.export.Dim("batch", min=1)
-            return torch.export.export(
-                program, (torch.from_numpy(example),), dynamic_shapes=({0: batch},), strict=False
-            )
-    except Exception as error:  # the network may be the user's, and raise anything
-        raise _impossible(network, "torch", error) from None
 
 
 def _impossible(network: str, format: str, error: Exception) -> UserError:

@@ -191,7 +191,7 @@ def load_any(folder: str | Path, format: str | None = None, allow: Iterable[str]
             f"{place} holds a torch program only, which is not read here because reading it may run code: export the "
             "model again with --format safetensors, or load it with torch.export.load if you trust it"
         )
-    wanted = format or next(iter(held), "safetensors")
+    wanted = format or next((name for name in held if name != "torch"), "safetensors")
     return load_onnx(place) if wanted == "onnx" else load_model(place, allow)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from torch.export import ExportedProgram
 
 from fedtailor.data import Federation, Samples
 from fedtailor.data.preprocessing import Preprocessing
@@ -31,10 +32,11 @@ from fedtailor.runs.exporting.formats import (
     OnnxProgram,
     chosen_formats,
     difference,
-    onnx_program,
+    onnx_file,
     read_torch,
     runtime,
-    torch_program,
+    torch_file,
+    traced,
 )
 from fedtailor.runs.exporting.loading import CARD, PREPROCESSING, Model, digest
 from fedtailor.runs.settings import method_dict
@@ -159,6 +161,8 @@ def folder_at_once(target: Path, again: bool = False) -> Iterator[Path]:
     except OSError as error:
         if again:
             raise
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            raise UserError(f"{target} cannot be written: {target.parent} is not a folder") from None
         raise UserError(f"{target} cannot be written: {error.strerror or error}") from None
     finally:
         with suppress(OSError):
@@ -193,6 +197,7 @@ class _Reference:
         self.card, self.prepared, self.settings, self.samples = card, prepared, settings, samples
         self.weights, self.data = model.weights, model.data
         self._model: Model | None = None
+        self._traced: ExportedProgram | None = None
 
     def model(self) -> Model:
         """The network with its weights; building it may fail, for example if it is a stranger's code."""
@@ -217,11 +222,16 @@ class _Reference:
         parts = [self.data.val[start : start + BATCH] for start in range(0, len(self.data.val), BATCH)]
         return calibrate(torch.cat([model.outputs(x[part]) for part in parts]), y, loss)
 
-    def program(self) -> Program:
-        """All of it as one module."""
+    def traced(self) -> ExportedProgram:
+        """All of it as the operations of one program."""
+        if self._traced is None:
+            self._traced = traced(self._program(), np.repeat(self.examples()[0][:1], 2, 0), self.card["network"])
+        return self._traced
+
+    def _program(self) -> Program:
         temperature = float(self.card.get("calibration", {}).get("temperature", 1.0))
         preparing = preparing_of(self.samples.x.dtype, self.prepared, (self.samples.mean, self.samples.std))
-        return Program(self.model().module, preparing, self.card["loss"], temperature).eval()
+        return Program(self.model().module, preparing, self.card["loss"], temperature).eval().requires_grad_(False)
 
     def compute(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
         """What a program must compute."""
@@ -258,10 +268,8 @@ def made_up(samples: Samples, prepared: Preprocessing | None, count: int) -> np.
 def _write_program(draft: Path, format: str, reference: _Reference) -> dict[str, Any]:
     """Write a program, read it again, and compare it with the model; returns what its card says."""
     x, of = reference.examples()
-    example = np.repeat(x[:1], 2, 0)
-    make = torch_program if format == "torch" else onnx_program
-    file = draft / FILES[format]
-    file.write_bytes(make(reference.program(), example, reference.card["network"]))
+    program, file = reference.traced(), draft / FILES[format]
+    file.write_bytes(torch_file(program) if format == "torch" else onnx_file(program, reference.card["network"]))
     given = read_torch(file) if format == "torch" else OnnxProgram(file.read_bytes(), file.name)
     found = difference(reference.compute, given, x, file.name)
     return {"runtime": runtime(format), "of": of, **found}
