@@ -225,7 +225,6 @@ COMMANDS = [
     (["export", "runs/done", "--all", "--out", "broken.npz/all"], "broken.npz is not a folder"),
     (["export", "runs/done", "--all", "--global"], "--all"),
     (["export", "runs/done", "--group", "nope"], "nope"),
-    (["export", "runs/done", "--group", "all"], "--client"),
     (["predict"], "EXPORT"),
     (["predict", "model"], "DATA"),
     (["predict", "nowhere", "broken.npz"], "nowhere is not an export"),

@@ -71,8 +71,8 @@ model = fedtailor.load_model(".")  # this folder; then model.predict(samples)
 _TORCH = """With torch alone:
 
 ```python
-import json, torch
-card = json.load(open("card.json"))
+import json, pathlib, torch
+card = json.loads(pathlib.Path("card.json").read_text(encoding="utf-8"))
 program = torch.export.load("model.pt2").module()
 samples = torch.zeros({shape}, dtype=torch.{kind})  # raw samples, as many as you like
 {result} = program(samples)
@@ -83,8 +83,8 @@ Reading a `.pt2` file can run code: load only files that you trust."""
 _ONNX = """With onnxruntime and numpy alone:
 
 ```python
-import json, numpy, onnxruntime
-card = json.load(open("card.json"))
+import json, numpy, onnxruntime, pathlib
+card = json.loads(pathlib.Path("card.json").read_text(encoding="utf-8"))
 session = onnxruntime.InferenceSession("model.onnx")
 samples = numpy.zeros({shape}, "{kind}")  # raw samples, as many as you like
 {result} = session.run(None, {{"samples": samples}})

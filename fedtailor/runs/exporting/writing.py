@@ -153,6 +153,7 @@ def folder_at_once(target: Path, again: bool = False) -> Iterator[Path]:
         raise UserError(f"{target} exists: name another folder with --out")
     # Not mkdtemp: an export is made to be passed on, so it has the mode of the umask.
     draft = target.parent / f".{target.name}-{token_hex(4)}"
+    absent = [folder for folder in target.parents if not folder.exists()]
     try:
         draft.parent.mkdir(parents=True, exist_ok=True)
         draft.mkdir()
@@ -165,8 +166,10 @@ def folder_at_once(target: Path, again: bool = False) -> Iterator[Path]:
             raise UserError(f"{target} cannot be written: {target.parent} is not a folder") from None
         raise UserError(f"{target} cannot be written: {error.strerror or error}") from None
     finally:
-        with suppress(OSError):
-            shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
+        with suppress(OSError):  # a folder that is not empty stays
+            for folder in absent:
+                folder.rmdir()
 
 
 def _replace(draft: Path, target: Path) -> None:

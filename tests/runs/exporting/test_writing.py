@@ -3,6 +3,9 @@
 import json
 import os
 import resource
+import signal
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +113,7 @@ def test_a_full_disk_leaves_nothing_behind(run: Path, tmp_path: Path) -> None:
             assert "\n" not in str(error.value)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert list((tmp_path / "deep").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_exists_or_cannot_be_made_is_one_sentence(run: Path, tmp_path: Path) -> None:
@@ -161,3 +164,33 @@ def test_an_export_has_the_mode_of_the_umask(run: Path, tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert [place.stat().st_mode & 0o777 for place in (folder, adapted)] == [0o755, 0o755]
+
+
+KILLED = """
+import os, signal, sys
+import fedtailor
+from fedtailor.runs.exporting import writing
+writing.page = lambda card: os.kill(os.getpid(), signal.SIGKILL)  # the last file of an export
+fedtailor.export_client(sys.argv[1], 1, sys.argv[2])
+"""
+
+
+def test_an_export_that_is_killed_leaves_no_folder_of_that_name(run: Path, exported: Path, tmp_path: Path) -> None:
+    place = tmp_path / "one"
+    done = subprocess.run([sys.executable, "-c", KILLED, run, place], capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    assert not place.exists()
+    folder = fedtailor.export_client(run, 1, place)
+    assert (folder / "model.safetensors").read_bytes() == (exported / "model.safetensors").read_bytes()
+
+
+def test_the_model_of_a_new_client_has_formats_and_a_temperature_of_its_own(run: Path, tmp_path: Path) -> None:
+    stream = np.random.RandomState(0)
+    data = stream.randint(0, 17, (80, 8, 8, 1)).astype(np.uint8), np.arange(80) % 10
+    done = fedtailor.adapt(run, data, tmp_path / "new", formats=["safetensors", "torch"], licence="ours", passes=1)
+    card = json.loads((done.folder / "card.json").read_text(encoding="utf-8"))
+    assert card["checks"]["torch"]["samples"] == done.samples["train"] + done.samples["val"]
+    found = calibration(done.folder)
+    assert found.get("validation_samples", done.samples["val"]) == done.samples["val"] > 0
+    assert card["licence"] == "ours"
+    assert "after 1 passes" in (done.folder / "MODEL_CARD.md").read_text(encoding="utf-8")
