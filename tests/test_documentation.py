@@ -19,8 +19,9 @@ SNIPPET = re.compile(r'```(python|toml|sh)(?: title="(.*?)")?\n(.*?)```', re.DOT
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    found = re.findall(r"^```(.*?)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return [body for name, body in found if name == language]
+    """The fenced blocks of a language; fences are read in pairs, so that a closing one opens nothing."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [text for name, text in found if name == language]
 
 
 def run_in_order(text: str, folder: Path, small: bool = False) -> str:
@@ -80,6 +81,24 @@ def test_every_snippet_of_a_page_runs_in_order(page: str, left: str, tmp_path: P
     assert len(SNIPPET.findall(text)) == text.count("```") // 2, "a snippet that this test does not run"
     run_in_order(text, tmp_path, small=True)
     assert (tmp_path / left).exists()
+
+
+def test_every_snippet_of_deploy_runs_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    known: dict[str, object] = {}
+    for language, text in re.findall(r"```(python|sh)\n(.*?)```", page, re.DOTALL):
+        if language == "python":
+            exec(text, known)
+            continue
+        for line in text.splitlines():
+            words = shlex.split(line)[1:]
+            inline = ["--engine", "inline", "--set", "data.samples=240"] if words[0] == "run" else []
+            assert main([*words, *inline]) == 0, line
+    assert len(list((tmp_path / "exports" / "everyone").iterdir())) == 4
+    assert (tmp_path / "predictions.csv").read_text(encoding="utf-8").startswith("sample,prediction,probability of 0")
 
 
 def test_every_snippet_of_tune_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
