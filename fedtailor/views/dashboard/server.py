@@ -41,6 +41,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+DOCUMENTS = [f"/api/{name}" for name in ["runs", "run", "client", "method", "federation", "data", "compare", "form"]]
 DOOR = "Open the address that 'fedtailor dashboard' printed in the terminal: it holds the token.\n"
 
 
@@ -120,7 +121,9 @@ class Handler(BaseHTTPRequestHandler):
             # The token leaves the address bar, so that it is not copied with a link.
             return self._send("", status=HTTPStatus.SEE_OTHER, more={"Set-Cookie": cookie, "Location": "/"})
         if self._admitted():
-            self._checked(lambda: self._answer(asked.path, query))
+            # A document for a page says itself what is wrong; a failed request would fill the browser's log.
+            wrong = HTTPStatus.OK if asked.path in DOCUMENTS else HTTPStatus.UNPROCESSABLE_ENTITY
+            self._checked(lambda: self._answer(asked.path, query), wrong)
         return None
 
     def do_POST(self) -> None:
@@ -158,8 +161,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(DOOR, status=HTTPStatus.FORBIDDEN)
         return False
 
-    def _checked(self, answer: Callable[[], None], wrong: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY) -> None:
-        """Answer, or say what is wrong. For a form that is no failed request, which a browser would log."""
+    def _checked(self, answer: Callable[[], None], wrong: HTTPStatus) -> None:
+        """Answer, or say what is wrong, with this status."""
         try:
             answer()
         except UserError as error:

@@ -34,6 +34,10 @@ def panels(run: Run) -> list[Panel]:
     for one in found:
         by_round.setdefault(one.episode * each + one.round, []).append(one)
     words = "A row is a client that receives a head, a column a client whose head is mixed into it."
+    if len(found) < len(rows):
+        words += (
+            f" {len(rows) - len(found)} of {len(rows)} decisions are left out: this run did not record whose heads."
+        )
     shown = [heat("Weights of heads", words, [_frame(n, of, label) for n, of in by_round.items()], **AXES)]
     if run.client_count <= MOST:
         names = [label(k) for k in range(run.client_count)]
@@ -48,21 +52,18 @@ AXES: dict[str, Any] = {"x": "head of", "y": "client", "unit": "weight"}
 
 def mixtures(run: Run, rows: Sequence[Any] | None = None) -> list[Mixture]:
     """Every decision of the agent, with the clients that its weights belong to."""
-    answered = _answered(run)
+    cohorts = _whole_cohorts(run)
     found = []
     for row in run.decisions() if rows is None else rows:
         about = row["about"]
-        if row["slots"] is None:  # a run of an earlier version: the order of the slots is that of the last cohort
-            cohorts = answered[row["episode"]]
-            peers = [k for k in cohorts.get(row["round"] - 1) or cohorts[row["round"]] if k != about]
-            slots = [*peers, *[about] * (len(row["mask"]) - len(peers))]
-        else:
-            slots = [about if isinstance(slot, str) else slot for slot in row["slots"]]
+        slots = row["slots"] or _implied(row, cohorts)
         weights: dict[int, float] = {}
-        for slot, weight, known in zip(slots, row["action"].tolist(), row["mask"].tolist(), strict=True):
+        for slot, weight, known in zip(slots, row["action"].tolist(), row["mask"].tolist(), strict=False):
             if known and slot is not None:
-                weights[slot] = weights.get(slot, 0.0) + weight
-        found.append(Mixture(row["episode"], row["round"], about, weights))
+                key = about if isinstance(slot, str) else slot  # its own head, before and after its training
+                weights[key] = weights.get(key, 0.0) + weight
+        if weights:
+            found.append(Mixture(row["episode"], row["round"], about, weights))
     return found
 
 
@@ -99,11 +100,16 @@ def _frame(n: int, of: Sequence[Mixture], label: Labels) -> Frame:
     return Frame(f"round {n}", rows, [label(one.client) for one in of], [label(k) for k in across])
 
 
-def _answered(run: Run) -> dict[int, dict[int, list[int]]]:
-    """By episode and round, the clients of the cohort that did not fail."""
-    failed = {(event["episode"], event["round"], event["client"]) for event in run.events()}
-    found: dict[int, dict[int, list[int]]] = {}
-    for row in run.rounds():
-        when = (row["episode"], row["round"])
-        found.setdefault(when[0], {})[when[1]] = [k for k in row["cohort"] if (*when, k) not in failed]
-    return found
+def _implied(row: Any, cohorts: dict[tuple[int, int], list[int]]) -> list[int]:
+    """The slots of a decision in a run of an earlier version: the last cohort; nothing if a client of it failed."""
+    about, when = row["about"], (row["episode"], row["round"])
+    peers = cohorts.get(when, []) and cohorts.get((when[0], max(1, when[1] - 1)), [])
+    others = [k for k in peers if k != about]
+    return [*others, *[about] * (len(row["mask"]) - len(others))] if peers else []
+
+
+def _whole_cohorts(run: Run) -> dict[tuple[int, int], list[int]]:
+    """The cohorts of the rounds in which no client failed, by episode and round."""
+    failed = {(event["episode"], event["round"]) for event in run.events()}
+    cohorts = {(row["episode"], row["round"]): row["cohort"] for row in run.rounds()}
+    return {when: cohort for when, cohort in cohorts.items() if when not in failed}

@@ -12,7 +12,7 @@
     const answer = await fetch(path + "?" + new URLSearchParams(query));
     const document = await answer.json().catch(() => ({ error: answer.statusText }));
     if (mine !== shown) return new Promise(() => {});
-    if (!answer.ok) throw new Error(document.error || answer.statusText);
+    if (!answer.ok || document.error) throw new Error(document.error || answer.statusText);
     return document;
   }
 
