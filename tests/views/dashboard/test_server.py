@@ -159,6 +159,7 @@ def test_a_browser_follows_a_run(browser: Any, tmp_path: Path) -> None:
             go_on.clear()
 
     settings = {"rounds": 3, "data": {"clients": 4, "samples": 120}, "engine": {"kind": "inline"}}
+    settings |= {"model": {"name": "mlp"}, "training": {"epochs": 1}, "method": {"name": "pfedrlla"}}
     running = threading.Thread(
         target=lambda: fedtailor.run(settings, folder=tmp_path / "run", callbacks=Step()).close()
     )
@@ -172,6 +173,7 @@ def test_a_browser_follows_a_run(browser: Any, tmp_path: Path) -> None:
             for done in ("2 of 3", "3 of 3"):
                 go_on.set()
                 page.wait_for_selector(f"#progress:has-text('{done} rounds')", timeout=120_000)
+                page.wait_for_selector(f"#method output:text-is('round {done[0]}')", timeout=120_000)
             go_on.set()
             page.wait_for_selector(".badge.finished", timeout=120_000)
     finally:

@@ -3,7 +3,7 @@
 (() => {
   const { el, svg, number, known } = FT;
   const page = document.getElementById("page"), live = document.getElementById("live"), where = document.getElementById("where");
-  const ticked = new Set(), state = { filter: "", x: { x: "round" }, map: {}, scrubbed: {}, rest: 0 };
+  const ticked = new Set(), state = { filter: "", x: { x: "round" }, map: {}, scrubbed: {}, rest: 0, later: 0 };
   let shown = 0, concerns = () => false, redraw = () => {};
 
   /* A document; never, if another page has been opened meanwhile, so that an old page does not draw over it. */
@@ -68,7 +68,7 @@
       if (run.error) return el("tr", {}, el("td"), el("th", { scope: "row" }, run.id), el("td", { class: "error wrap", colspan: "5" }, run.error), el("td", {}, badge("damaged")), el("td"));
       const box = el("input", { type: "checkbox", "aria-label": `tick ${run.id}`, onchange: () => { box.checked ? ticked.add(run.id) : ticked.delete(run.id); settle(); } });
       box.checked = ticked.has(run.id);
-      return el("tr", {}, el("td", {}, box), el("th", { scope: "row" }, el("a", { href: link("run", run.id) }, run.id)), el("td", { class: "wrap" }, run.method),
+      return el("tr", {}, el("td", {}, box), el("th", { scope: "row" }, el("a", { href: link("run", run.id) }, run.id)), el("td", { class: "wrap" }, el("span", { class: "short", title: run.method }, run.method)),
         el("td", { class: "number" }, run.seed), el("td", { "data-value": run.done / run.rounds }, bar(run.done / run.rounds), `${run.done}/${run.rounds}`),
         el("td", {}, spark(run.spark)), el("td", { class: "number", "data-value": run.value ?? "" }, run.model ? `${run.model} ${run.shown}` : "–"),
         el("td", {}, badge(run.status)), el("td", { class: "number", "data-value": run.megabytes }, run.cost));
@@ -144,9 +144,13 @@
 
   /* What the method is doing. Reading it may take long, so that it is read again only after twenty times as long. */
   async function method(id, box, show) {
-    const now = performance.now();
-    if (now < state.rest) return;
-    const found = await get("/api/method", { id }).catch((error) => ({ error: error.message, panels: [] }));
+    const now = performance.now(), mine = shown;
+    clearTimeout(state.later);
+    if (now < state.rest) {
+      state.later = setTimeout(() => { if (mine === shown) method(id, box, show); }, state.rest - now);
+      return;
+    }
+    const found = await get("/api/method", { id }).catch((error) => ({ error: error.message }));
     state.rest = performance.now() + 20 * (performance.now() - now);
     if (found.error) return box.replaceChildren(el("p", { class: "error" }, found.error));
     if (found.panels.length) Panels.draw(box, found.panels, state.scrubbed);
