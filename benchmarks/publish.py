@@ -2,7 +2,7 @@
 
 Names are pages: benchmarks (start, speed, memory), federation, method-speed (methods), fedah-speed (the methods that
 FedAH is compared with, at its one epoch), ray-cost (ray_cost), pfedrlla-cost (pfedrlla_cost), precision-speed
-(precision) and dashboard-cost (watching, first_paint); all by default. Names after
+(precision), dashboard-cost (watching, first_paint) and million (a million clients); all by default. Names after
 ``method-speed`` measure only these methods again.
 """
 
@@ -26,6 +26,7 @@ PAGES = {
     "pfedrlla-cost": ("pfedrlla_cost",),
     "precision-speed": ("precision",),
     "dashboard-cost": ("watching", "first_paint"),
+    "million": ("million",),
 }
 
 
