@@ -82,8 +82,8 @@ def main(runs: Path, names: list[str]) -> None:
 
 
 ABOUT = (
-    "Does `fedtailor advise` pick a method that is not decidedly worse than the best? The advice sees validation data of "
-    "one federation, that of seed 0. The table has test data, over several seeds: the recommended settings against "
+    "Does `fedtailor advise` pick a method that is not decidedly worse than the best? The advice sees validation data "
+    "of one federation, that of seed 0. The table has test data, over several seeds: the recommended settings against "
     "every method at the default settings of its recipe. How to read an advice: [advise](../advise.md)."
 )
 
