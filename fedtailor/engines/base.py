@@ -50,7 +50,7 @@ class Task:
     state: bytes | None = None  # the client's stored state
     question: str = ""  # ask: the name of the method's function
     clients: tuple[int, ...] = ()  # score: the clients whose test sets are used
-    measure: tuple[str, ...] = ()  # fit: which of the models received and held to test
+    measure: tuple[str, ...] = ()  # fit: which of the models received and held to test; validation: held on val data
     greedy: bool = False
     want_model: bool = False  # final, adapt: whether to return the personal model
     passes: int | None = None  # adapt: passes over the client's data, instead of the run's epochs

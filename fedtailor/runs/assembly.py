@@ -35,6 +35,7 @@ from fedtailor.runs.cohort import expected_cohort, largest_cohort
 from fedtailor.runs.fitting import check_loss, measuring_of
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import Experiment
+from fedtailor.runs.stopping import check_validation
 from fedtailor.weights import nbytes, select
 
 
@@ -117,6 +118,8 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
             raise UserError(f"training.precision = 'bf16': model {model.name!r} fails in bf16 ({reason}): use 'fp32'")
         check_privacy(settings, network)
     check_loss(settings, federation)
+    private = settings.privacy.hides_clients or settings.training.dp_sgd is not None
+    check_validation(settings.stopping, len(federation.val.indices), private)
     job = Job(
         settings.method,
         settings.model,

@@ -23,7 +23,7 @@ from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import described, kept
 from fedtailor.runs.environment import environment
-from fedtailor.runs.ledger import Ledger
+from fedtailor.runs.ledger import deployed_ledger
 from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.reading import Run, find_client
 from fedtailor.runs.resources import Resources, again
@@ -235,7 +235,7 @@ def server_models(
         job = job_of(settings, resources)
         if nodes is None:
             check_data(settings, job.federation, store.meta("federation"), sentence)
-        ledger = Ledger(store, job.seed, settings.rounds)
+        ledger, _ = deployed_ledger(store, job.seed, settings.rounds)
         return settings, job, job.method.models(ledger.server(assemble(settings, job, ledger.moment)))
 
 

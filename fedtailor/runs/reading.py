@@ -19,6 +19,7 @@ from fedtailor.runs.measures import Measures, MeasureSummary
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.settings import Experiment, recorded
+from fedtailor.runs.stopping import Best, best_of
 from fedtailor.runs.store import DATABASE, Store, in_use
 
 FRAMES = ("rounds", "metrics", "measures", "scores", "tasks", "events", "clock", "times", "phases", "curve")
@@ -76,8 +77,9 @@ class Run:
 
     @property
     def rounds_done(self) -> int:
-        """Complete rounds, counted over all episodes."""
-        return self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]  # type: ignore[no-any-return]
+        """Complete rounds, counted over all episodes; those before its start too, if it goes on from another run."""
+        done = self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]
+        return int(done) + int((self.start or {}).get("after", 0))
 
     @property
     def client_count(self) -> int:
@@ -181,6 +183,16 @@ class Run:
         """The differential privacy of the complete run; empty before its end, and without privacy."""
         stored = self._store.meta("privacy") or []
         return tuple(Promise(**{**row, "not_covered": tuple(row["not_covered"])}) for row in stored)
+
+    @property
+    def best(self) -> Best | None:
+        """The best round so far by validation data; None without ``stopping``."""
+        return best_of(self._store)
+
+    @property
+    def start(self) -> dict[str, Any] | None:
+        """What the run started from: path, digest, round, what was carried over; None for the initial model."""
+        return self._store.meta("start")  # type: ignore[no-any-return]
 
     def federation(self, federation: Federation | None = None) -> Federation:
         """The clients' data, built again from the settings; a `UserError` if they are not those of the run.
@@ -349,6 +361,9 @@ class Run:
             clock=self._clock_summary() if self._has_clock else None,
             warnings=self.warnings,
             privacy=self.privacy,
+            best=self.best,
+            stopped=self._store.meta("stopped"),
+            start=self.start,
         )
 
     def _clock_summary(self) -> ClockSummary:

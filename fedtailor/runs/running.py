@@ -131,7 +131,8 @@ def pretrain(
     if not isinstance(settings.method, AgentMethod):
         able = ", ".join(name for name, kind in catalogue().items() if issubclass(kind, AgentMethod))
         raise UserError(f"{spec(settings.method)} has no agent to pre-train; these have: {able}")
-    changes = {"method": settings.method.rehearsal(), "evaluation": Evaluation(every=0, final=False)}
+    changes: dict[str, Any] = {"method": settings.method.rehearsal(), "evaluation": Evaluation(every=0, final=False)}
+    changes |= {"stopping": None, "checkpoints": None}  # as nothing is evaluated
     settings, place = _named(settings, folder, Path("policies"), overwrite)
     notes = {"episodes": settings.pretrain.episodes}
     with own_or_given(resources, federation) as resources:

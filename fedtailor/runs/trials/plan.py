@@ -50,6 +50,8 @@ def trial_settings(settings: Experiment, seed: int, models: tuple[Measured, ...]
         "seed": seed,
         "validation": False,  # the data of a trial are given
         "evaluation": evaluation,
+        "stopping": None,  # the search itself decides by validation data
+        "checkpoints": None,
         "compare": CompareSettings(model=compare.model, pooled=compare.pooled),
     }
     return settings.model_copy(update=changes)
