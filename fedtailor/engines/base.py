@@ -30,6 +30,7 @@ class Job:
     measures: tuple[str, ...] = ()  # measures beside accuracy and loss
     measured: bool = False  # whether the engine measures how long tasks take on the clients' own devices
     attack: Attack | None = None  # what malicious clients send; their data are in the federation
+    initial: bytes | None = None  # the packed initial weights; None: those of the seed
 
 
 @dataclass(frozen=True)

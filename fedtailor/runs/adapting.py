@@ -34,6 +34,7 @@ from fedtailor.runs.ledger import deployed_ledger
 from fedtailor.runs.newcomers import Welcome
 from fedtailor.runs.phases import Phases, Recorder
 from fedtailor.runs.settings import NAMES_A_FOLDER, Experiment, experiment, is_name
+from fedtailor.runs.starting import started
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Tasks
 
@@ -126,7 +127,7 @@ def adapt(
         federation = _federation(store, settings, data, name, label)
         job = Job(settings.method, settings.model, settings.training, settings.seed, federation)
         measures = measuring_of(settings, federation).further
-        job = replace(job, counts_work=settings.devices is not None, measures=measures)
+        job = started(replace(job, counts_work=settings.devices is not None, measures=measures), store)
         numbers = sorted({1, passes}) if passes else [0]
         results, round = _results(store, settings, job, numbers, speed)
         promises = [Promise(**{**row, "not_covered": ()}).sentence for row in store.meta("privacy") or []]

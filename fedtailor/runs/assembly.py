@@ -11,7 +11,7 @@ import torch
 
 from fedtailor.data import Federation
 from fedtailor.devices import VirtualClock, virtual_clock
-from fedtailor.engines import Job, family_network, shared_and_kept, usable_device
+from fedtailor.engines import Job, family_network, run_network, shared_and_kept, usable_device
 from fedtailor.errors import UserError
 from fedtailor.learning.precision import fails_in_bf16, resolved
 from fedtailor.learning.tensors import inputs_of
@@ -89,7 +89,7 @@ def assemble(experiment: Experiment, job: Job, moment: Moment | None = None) -> 
     torch.set_num_threads(1)  # always one thread: the order of sums depends on the number of threads
     moment = moment or Moment(job.seed)
     seed = moment.network_seed
-    network = build(job.model, inputs_of(job.federation.samples), seed)
+    network = run_network(job, seed)
     shared, kept = shared_and_kept(job, network)
     family = {name: family_network(job, name, seed) for name in job.method.family(job.model)}
     return Assembly(experiment, job, moment, network, shared, kept, family, _clock(experiment, job))

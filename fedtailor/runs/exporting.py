@@ -28,6 +28,7 @@ from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.reading import Run, find_client
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.settings import Experiment, experiment, method_dict
+from fedtailor.runs.starting import started
 from fedtailor.runs.store import Store
 from fedtailor.weights import Weights
 
@@ -213,7 +214,7 @@ def personal_model(
             raise UserError(f"client {client} is new and its model was not kept: raise evaluation.keep_models")
         sentence = f"{folder} cannot export client {client}"
         settings = again(settings, federation, sentence)
-        job = job_of(settings, resources)
+        job = started(job_of(settings, resources), store)
         check_data(settings, job.federation, store.meta("federation"), sentence)
         engine = resources.engine_for(settings)
         engine.start(job)
@@ -232,7 +233,7 @@ def server_models(
         if (nodes := store.meta("nodes")) is not None:
             resources.given = federation_of([Entry.read(node) for node in nodes], settings.data.preprocess)
         settings = again(settings, resources.given, sentence)
-        job = job_of(settings, resources)
+        job = started(job_of(settings, resources), store)
         if nodes is None:
             check_data(settings, job.federation, store.meta("federation"), sentence)
         ledger, _ = deployed_ledger(store, job.seed, settings.rounds)

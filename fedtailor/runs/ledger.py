@@ -87,6 +87,7 @@ class Ledger:
     def __init__(self, store: Store, seed: int, rounds: int, episodes: int = 1, kept: str = ""):
         self.store, self.rounds, self.episodes = store, rounds, episodes
         self.prefix = prefix(kept)  # of the scopes of a kept state; empty for the latest
+        self._start: dict[str, Any] = store.meta("start") or {}  # what the run started from
         _check_states(store)
         self.moment = self._next(seed)
         # In the first round of a later episode, only the stored state that the method carries over is used.
@@ -115,7 +116,7 @@ class Ledger:
     def round_end(self) -> float:
         """The time on the clock at which the latest round of this episode ended."""
         rows = self.store.read("clock", "WHERE episode = ? ORDER BY round DESC LIMIT 1", [self.moment.episode])
-        return float(rows[0]["begin"] + rows[0]["seconds"]) if rows else 0.0
+        return float(rows[0]["begin"] + rows[0]["seconds"]) if rows else float(self._start.get("seconds", 0.0))
 
     def go_back(self, server: Server) -> None:
         """Give the server its last state from which a client has trained; without one it keeps its own."""
@@ -229,7 +230,7 @@ class Ledger:
     def _next(self, seed: int) -> Moment:
         """The moment of the next round: in the latest episode, or the first round of a new one."""
         last = self.store.read("rounds", "ORDER BY episode DESC, round DESC LIMIT 1")
-        episode, round = (last[0]["episode"], last[0]["round"] + 1) if last else (0, 1)
+        episode, round = (last[0]["episode"], last[0]["round"] + 1) if last else (0, self._start.get("after", 0) + 1)
         if round > self.rounds and episode + 1 < self.episodes:
             episode, round = episode + 1, 1
         return Moment(seed, episode, round, self.rounds)

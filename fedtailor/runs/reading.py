@@ -371,7 +371,7 @@ class Run:
         ends = {row["episode"]: row["begin"] + row["seconds"] for row in rows}  # of each episode's last round
         causes = Counter(cause(event["detail"]) for event in self.events() if event["kind"] == "failed")
         return ClockSummary(
-            seconds=sum(ends.values()),
+            seconds=sum(ends.values()) - (self.start or {}).get("seconds", 0.0),
             latency=mean(row["latency"] for row in rows),
             idle=mean(row["idle"] for row in rows),
             late=causes["late"],
