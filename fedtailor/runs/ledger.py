@@ -88,7 +88,7 @@ class Ledger:
         self.store, self.rounds, self.episodes = store, rounds, episodes
         self.prefix = prefix(kept)  # of the scopes of a kept state; empty for the latest
         self._start: dict[str, Any] = store.meta("start") or {}  # what the run started from
-        _check_states(store)
+        check_states(store)
         self.moment = self._next(seed)
         # In the first round of a later episode, only the stored state that the method carries over is used.
         self._afresh = self.moment.round == 1 and self.moment.episode > 0
@@ -321,7 +321,7 @@ def warn(store: Store, callbacks: Callback, sentence: str) -> None:
         store.insert("warnings", [{"text": sentence}])
 
 
-def _check_states(store: Store) -> None:
+def check_states(store: Store) -> None:
     """Raise a `UserError` if the states of a run were deleted: it must not begin again unnoticed."""
     if "states" in (store.meta("pruned") or ()):
         raise UserError(f"{store.path.parent} has no states any more ('fedtailor prune' deleted them): it can be shown")

@@ -25,6 +25,7 @@ from fedtailor.runs.episodes import Interrupted, run_episodes
 from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.folders import check_place, fresh_name, lock_folder, remove, remove_drafts
 from fedtailor.runs.growing import check_growth, check_rounds, grow
+from fedtailor.runs.ledger import check_states
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.pace import expected_seconds
 from fedtailor.runs.reading import Run
@@ -200,6 +201,7 @@ def resume(
     with Store(place, write=True) as store:  # raises if the run is damaged, or if another process runs it
         values, before, devices = store.meta("experiment"), store.meta("federation"), store.meta("devices")
         nodes = store.meta("nodes")
+        check_states(store)
         if episodes is not None:
             _check_longer(place, store, episodes)
             values = {**values, "pretrain": {**values["pretrain"], "episodes": episodes}}
