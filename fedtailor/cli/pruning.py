@@ -39,23 +39,16 @@ def prune(
     kinds = [kind for kind, wanted in given.items() if wanted]
     listing = not kinds and not run
     chosen = items if listing else pruning.choose(items, kinds, run or [], runs_dir)
+    if chosen and not (listing or yes or sys.stdin.isatty()):
+        raise UserError("nothing was deleted: confirm it with --yes")
     if not as_json:
         console.show(*prunable.prunable_page(chosen, runs_dir, listing))
     freed = 0
     if chosen and not listing:
-        _confirm(yes)
+        if not yes and not typer.confirm("Delete this?", err=True):
+            raise UserError("nothing was deleted")
         freed = pruning.delete(chosen, lambda sentence: console.messages().print(f"deleting {sentence}"))
     if as_json:
         console.show_json({"items": [item.as_dict() for item in chosen], "deleted": freed > 0, "freed": freed})
     elif chosen and not listing:
         console.show(prunable.freed_text(freed))
-
-
-def _confirm(yes: bool) -> None:
-    """Raise a `UserError` unless the user wants it."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UserError("nothing was deleted: confirm it with --yes")
-    if not typer.confirm("Delete this?", err=True):
-        raise UserError("nothing was deleted")

@@ -39,7 +39,7 @@ def test_every_command_ends_its_help_with_an_example(call, words: tuple[str, ...
 STORY = (
     *("version", "doctor", "methods", "models", "new", "data list", "data show", "data get", "data deal", "data"),
     *("devices", "run", "resume", "show", "list", "draw", "report", "track", "dashboard", "export", "pretrain"),
-    *("adapt", "compare", "tune", "reproduce", ""),
+    *("adapt", "diff", "prune", "compare", "tune", "reproduce", ""),
     *("keys init", "keys add", "serve", "join", "keys"),
     *("keys request", "keys approve", "keys revoke", "keys audit"),
 )
