@@ -138,6 +138,19 @@ def test_test_data_have_no_part_in_it(tmp_path: Path) -> None:
     assert found["real"][0]["metrics"] != found["wrong"][0]["metrics"]
 
 
+def test_a_sample_of_tested_clients_changes_no_decision(stopped: Path, tmp_path: Path) -> None:
+    """All clients of a cohort are validated, whoever is tested."""
+    fedtailor.run(
+        {**RUN, "evaluation": {"every": 5, "new_clients": 0.1, "clients": 2}}, folder=tmp_path / "two"
+    ).close()
+    one, other = fingerprint(stopped), fingerprint(tmp_path / "two")
+    assert one["state"] == other["state"]
+    with fedtailor.Run(stopped) as run, fedtailor.Run(tmp_path / "two") as sampled:
+        assert (run.best, run.rounds_done) == (sampled.best, sampled.rounds_done)
+        assert sampled.last()["validation"] == run.last()["validation"]
+        assert sampled.last()["final"].clients == 2
+
+
 def test_the_decision_does_not_depend_on_the_engine(stopped: Path, tmp_path: Path) -> None:
     fedtailor.run({**RUN, "engine": {"kind": "processes", "workers": 1}}, folder=tmp_path / "other").close()
     assert_same(stopped, tmp_path / "other")
