@@ -4,6 +4,7 @@ from fedtailor.runs.adapting import Adapted, adapt
 from fedtailor.runs.assembly import describe_devices
 from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport
 from fedtailor.runs.comparing import Comparison, compare
+from fedtailor.runs.differing import diff
 from fedtailor.runs.episodes import Interrupted
 from fedtailor.runs.exporting import (
     Exported,
@@ -53,6 +54,7 @@ __all__ = [
     "client_folder",
     "compare",
     "describe_devices",
+    "diff",
     "experiment",
     "export_client",
     "export_clients",

@@ -50,6 +50,8 @@ def trial_settings(settings: Experiment, seed: int, models: tuple[Measured, ...]
         "seed": seed,
         "validation": False,  # the data of a trial are given
         "evaluation": evaluation,
+        "stopping": None,  # the search itself decides by validation data
+        "checkpoints": None,
         "compare": CompareSettings(model=compare.model, pooled=compare.pooled),
     }
     return settings.model_copy(update=changes)
@@ -82,6 +84,8 @@ def check(folder: Path, all_settings: Iterable[Experiment], data: Federation) ->
         imports.remember(spec(settings.method))
         if settings.engine.kind == "flower":
             raise UserError("trials run in a simulation: set engine.kind to inline, processes or ray")
+        if settings.start is not None:
+            raise UserError("start: it may have learned from the samples that trials are judged on; remove [start]")
         needed += least_bytes(assemble(settings, job_of(settings, Resources(data))))
     check_disk(folder, needed)
 
