@@ -19,8 +19,9 @@ SNIPPET = re.compile(r'```(python|toml|sh)(?: title="(.*?)")?\n(.*?)```', re.DOT
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    found = re.findall(r"^```(.*?)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return [body for name, body in found if name == language]
+    """The fenced blocks of a language; fences are read in pairs, so that a closing one opens nothing."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [text for name, text in found if name == language]
 
 
 def run_in_order(text: str, folder: Path, small: bool = False) -> str:
@@ -109,6 +110,19 @@ def test_every_snippet_of_tune_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (code,) = blocks(page, "python")
     exec(code, {})
     assert (tmp_path / "runs" / "prox-tune" / "best.toml").exists()
+
+
+def test_every_snippet_of_advise_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "advise.md"
+    for line in "".join(blocks(page, "sh")).splitlines():
+        assert main([*line.split()[1:], "--engine", "inline", "--quiet"]) == 0, line
+    (code,) = blocks(page, "python")
+    exec(code, {})
+    assert {"advice.md", "advice.csv", "advice.json", "advice.png", "best.toml"} <= {
+        path.name for path in (tmp_path / "runs" / "experiment-advise").iterdir()
+    }
+    assert (tmp_path / "runs" / "sites-advise" / "best.toml").exists()
 
 
 def test_the_commands_of_trackers_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
