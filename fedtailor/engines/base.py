@@ -84,6 +84,9 @@ class Engine(ABC):
     # Whether the user asked to stop. The round loop looks at its boundaries, an engine while it waits for clients.
     stop: Callable[[], bool] = staticmethod(lambda: False)
 
+    def warm(self) -> None:
+        """Begin what takes time and needs no job, such as starting workers; returns at once."""
+
     @abstractmethod
     def start(self, job: Job) -> None:
         """Prepare for the tasks of a job."""
