@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from fedtailor.data import Federation
 from fedtailor.engines.base import Engine, Job, Result, Task
@@ -86,7 +87,8 @@ class Processes(Engine):
                             self._replace(worker, queue)
                             continue
                         worker.busy = None
-                        yield from results
+                        number = self._pool.index(worker)
+                        yield from (replace(result, worker=number) for result in results)
             finally:
                 self._stop_busy()
 
