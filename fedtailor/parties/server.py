@@ -117,14 +117,17 @@ class Server:
 
     @property
     def clients(self) -> int:
+        """The number of clients of the federation."""
         return len(self.sizes)
 
     @property
     def round(self) -> int:
+        """The number of this round, from 1."""
         return self.moment.round
 
     @property
     def rounds(self) -> int:
+        """The number of rounds of the run."""
         return self.moment.rounds
 
     @property

@@ -22,6 +22,7 @@ from fedtailor.runs.scoring import Scorer
 from fedtailor.runs.tasks import Packed, Tasks
 
 FINAL_TOGETHER = 64  # clients of the final pass in one transaction
+NO_MODEL = "the method sent it no model"
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,13 @@ class Evaluator:
         if not missing and self.ledger.has_final():
             return True
         server = self._preview_server(last + 1)
-        payloads, packed = self._payloads_for(clients, server), Packed()
-        keeps = self._keeps
+        work, packed = Round(server.moment), Packed()
+        payloads, keeps = self._payloads_for(clients, server, work), self._keeps
         for start in range(0, len(missing), FINAL_TOGETHER):
             if stop():
                 return False
             portion = missing[start : start + FINAL_TOGETHER]
-            failures: dict[int, str] = {}
+            failures = {client: work.failed.get(client, NO_MODEL) for client in portion if client not in payloads}
             models: dict[int, bytes] = {}
             later = partial(self.tasks.later, "final", moment=server.moment, greedy=True, want_model=keeps)
             tasks = [later(client, payloads[client], packed) for client in portion if client in payloads]
@@ -219,10 +220,10 @@ class Evaluator:
         private = bool(self.made.kept) and client in self.ledger.stateful
         return self.method.received_from_payload and not private
 
-    def _payloads_for(self, clients: Sequence[int], server: Server) -> dict[int, Payload]:
-        """The payloads that these clients would receive now."""
+    def _payloads_for(self, clients: Sequence[int], server: Server, work: Round | None = None) -> dict[int, Payload]:
+        """The payloads that these clients would receive now; ``work`` learns who failed before."""
         prepared = self.method.prepare(server, clients)
-        return dict(self.phases.drive(prepared, server, Round(server.moment), preview=True))
+        return dict(self.phases.drive(prepared, server, work or Round(server.moment), preview=True))
 
     def _preview_server(self, round: int) -> Server:
         """A copy of the server. Its changes have no consequences."""

@@ -68,6 +68,7 @@ class Run:
 
     @property
     def name(self) -> str:
+        """The name of the run."""
         return str(self.settings["name"])
 
     @property
