@@ -78,12 +78,13 @@ def profile_figure(run: Run) -> "Figure":
 
     each = profile_document(run).get("each_worker", [])  # fails with a sentence if nothing was measured
     found = phases_by_round(run.phases(), run.rounds())
-    figure = new_figure(9, 6 + (1 + 0.25 * len(each) if each else 0))
-    above, beneath = figure.subfigures(2, 1, height_ratios=(6, 1 + 0.25 * len(each))) if each else (figure, None)
-    panels = above.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    figure = new_figure(9, 6 + (1.5 + 0.25 * len(each) if each else 0))
+    heights = (2.0, 1.0, 0.5 + 0.1 * len(each)) if each else (2.0, 1.0)
+    panels = figure.subplots(len(heights), 1, height_ratios=heights)
+    panels[0].sharex(panels[1])
     colours = {name: COLOURS[place] for place, name in enumerate(found["phases"])} | {"busy": GREY, "idle": FAINT}
     for axes, parts, about in zip(
-        panels, (found["phases"], found["workers"]), ("seconds", "seconds of all workers"), strict=True
+        panels[:2], (found["phases"], found["workers"]), ("seconds", "seconds of all workers"), strict=True
     ):
         below = [0.0] * len(found["round"])
         for name, values in parts.items():
@@ -92,11 +93,11 @@ def profile_figure(run: Run) -> "Figure":
         axes.set_ylabel(about)
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-    panels[-1].set_xlabel("round")
-    panels[-1].locator_params(axis="x", integer=True)
+    panels[1].set_xlabel("round")
+    panels[1].locator_params(axis="x", integer=True)
     title(panels[0], run.name, f"where the time of {len(found['round'])} rounds went")
-    if beneath is not None:
-        _draw_workers(beneath.subplots(), each)
+    if each:
+        _draw_workers(panels[2], each)
     return figure
 
 
