@@ -55,7 +55,7 @@ def run_episodes(
             engine.stop = stop
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
-            for sentence in _doubts(settings, job, loop, engine.remote):
+            for sentence in (*filter(None, [store.meta("begins")]), *_doubts(settings, job, loop, engine.remote)):
                 warn(store, callbacks, sentence)
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
             callbacks.begin(settings.name, settings.rounds * episodes, done)
