@@ -339,7 +339,7 @@ class AgentMethod(Method):
     @property
     def has_policy(self) -> bool:
         """Whether the agents of a run begin with a policy."""
-        return self.policy != NO_POLICY
+        return self.own_policy is not None or (self.policy == BUILT_IN and bool(self.best_rules))
 
     @property
     def own_policy(self) -> Path | None:

@@ -103,9 +103,7 @@ class HAPFL(AgentMethod):
     @model_validator(mode="after")
     def _imitates_what_it_sees(self) -> "HAPFL":
         if self.warm and self.state == "full":
-            raise ValueError(
-                "warm is for the states ratio and log: what it imitates shows no sizes and epochs"
-            )
+            raise ValueError("warm is for the states ratio and log: what it imitates shows no sizes and epochs")
         return self
 
     # On the server

@@ -6,7 +6,7 @@ from typing import Any
 from fedtailor.data import Federation
 from fedtailor.devices import Devices
 from fedtailor.learning.tensors import inputs_of
-from fedtailor.methods import Method
+from fedtailor.methods import Method, spec
 from fedtailor.runs.results import Note
 from fedtailor.runs.settings import Experiment
 
@@ -35,6 +35,14 @@ def completed(settings: Experiment, federation: Federation, remote: bool) -> Exp
     if devices is None and method.uses_clock and not remote:
         devices = Devices.model_validate(MILD)
     return settings.model_copy(update={"method": method, "devices": devices})
+
+
+def devices_note(settings: Experiment) -> str | None:
+    """A sentence about the devices of a run that had none; None if it still has none."""
+    if settings.devices is None:
+        return None
+    name = settings.method.name or spec(settings.method)
+    return f"{name}: there is no table [devices]: they are taken to be up to {SPREAD:g} times apart in speed"
 
 
 def about_devices(settings: Experiment, methods: Mapping[str, Method]) -> list[Note]:

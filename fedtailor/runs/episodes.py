@@ -55,7 +55,7 @@ def run_episodes(
             engine.stop = stop
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
-            for sentence in (*filter(None, [store.meta("begins")]), *_doubts(settings, job, loop, engine.remote)):
+            for sentence in (*(store.meta("begins") or ()), *_doubts(settings, job, loop, engine.remote)):
                 warn(store, callbacks, sentence)
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
             callbacks.begin(settings.name, settings.rounds * episodes, done)
@@ -106,14 +106,12 @@ def _promises(settings: Experiment, job: Job, store: Store) -> list[Promise]:
 def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> Iterator[str]:
     """A sentence for every setting that makes the method inert or breaks one of its assumptions."""
     method = settings.method
-    timeless = method.uses_clock and settings.devices is None and not remote
     rule = settings.aggregation.rule
     idle = rule != "mean" and not method.averages
     numbers = not loop.made.job.federation.samples.classes
     for doubt in (
         method.inert(),
         method.misfit(settings.training, loop.server.network),
-        "there is no table [devices]: all devices are taken to be equal" if timeless else None,
         f"it averages no replies, so aggregation.rule = {rule!r} does nothing; clip and gate protect it"
         if idle
         else None,

@@ -48,7 +48,7 @@ def beginning(settings: Experiment, job: Job, given: bool = False) -> Beginning:
         policy = read_policy(method.own_policy)
         check_policy(policy, method.own_policy, spec(method.rehearses or method), shape(method, server))
         return Beginning(settings, job, policy)
-    if given or not uses_built_in(method):
+    if given or not server.decisions.agents or not uses_built_in(method):
         return _changed(settings, job, {"policy": NO_POLICY})
     misfit = ""
     for name, card in shipped_policies(spec(method)).items():
@@ -62,7 +62,8 @@ def beginning(settings: Experiment, job: Job, given: bool = False) -> Beginning:
             misfit = misfit or str(error).partition(" was trained with ")[2].partition(":")[0]
             continue
         return replace(found, policy=policy)
-    return _with_rules(settings, job, method, misfit)
+    rules = {name: rule for name, rule in method.best_rules.items() if name in server.decisions.agents}
+    return _with_rules(settings, job, rules, misfit)
 
 
 def uses_built_in(method: AgentMethod) -> bool:
@@ -72,7 +73,7 @@ def uses_built_in(method: AgentMethod) -> bool:
     cards = shipped_policies(spec(method)).values()
     usual = type(method).model_fields["agents"].get_default(call_default_factory=True)
     tables = [usual, *(type(method).model_validate(card.get("settings", {})).agents for card in cards)]
-    return bool(method.best_rules or cards) and method.agents in tables
+    return bool(method.best_rules) and method.agents in tables
 
 
 def built_in_digest(method: AgentMethod) -> str:
@@ -81,15 +82,17 @@ def built_in_digest(method: AgentMethod) -> str:
     return blake2b(repr((cards, dict(method.best_rules))).encode(), digest_size=16).hexdigest()
 
 
-def _with_rules(settings: Experiment, job: Job, method: AgentMethod, misfit: str) -> Beginning:
+def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], misfit: str) -> Beginning:
+    method = settings.method
+    assert isinstance(method, AgentMethod)
     tables = {
-        name: table.model_copy(update={"decider": method.best_rules.get(name.replace("_", "-"), table.decider)})
+        name: table.model_copy(update={"decider": rules.get(name.replace("_", "-"), table.decider)})
         for name, table in method.agents
     }
-    rules = " and ".join(dict.fromkeys(repr(rule) for rule in method.best_rules.values())) or "no rule"
+    named = " and ".join(dict.fromkeys(map(repr, rules.values())))
     reason = f"the built-in policy is for {misfit}" if misfit else f"no agent that we trained beats it ({PAGE})"
     found = _changed(settings, job, {"policy": NO_POLICY, "agents": method.agents.model_copy(update=tables)})
-    return replace(found, note=f"{method.name or spec(method)}: the rule {rules} decides, not an agent: {reason}")
+    return replace(found, note=f"{method.name or spec(method)}: the rule {named} decides, not an agent: {reason}")
 
 
 def _changed(settings: Experiment, job: Job, changes: Mapping[str, Any]) -> Beginning:
@@ -102,7 +105,7 @@ def _with(method: AgentMethod, changes: Mapping[str, Any]) -> AgentMethod:
     """The method with these settings, where the user has left the default."""
     usual = type(method)
     fields = usual.model_fields
-    given = usual.model_validate({**changes}) if changes else method
+    given = usual.model_validate(dict(changes))
     taken = {
         name: getattr(given, name)
         for name in changes

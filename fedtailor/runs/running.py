@@ -17,7 +17,7 @@ from fedtailor.methods import AgentMethod, Decider, catalogue, spec
 from fedtailor.runs import toml
 from fedtailor.runs.assembly import assemble, check_data, devices_digest, job_of, with_precision
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
-from fedtailor.runs.completion import completed
+from fedtailor.runs.completion import completed, devices_note
 from fedtailor.runs.deployed import outline
 from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.environment import environment
@@ -244,12 +244,14 @@ def _begin(
     imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     asked, engine = settings.method, resources.engine_for(settings)  # fails here if the engine is unavailable
+    without = settings.devices is None
     settings = completed(settings, resources.federation(settings), engine.remote)
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
     begins = beginning(settings, job, bool(deciders))
     settings, job, policy = begins.settings, begins.job, begins.policy
-    notes = {**notes, "asked": method_dict(asked), "begins": begins.note}
+    said = [devices_note(settings) if without else None, begins.note]
+    notes = {**notes, "asked": method_dict(asked), "begins": [sentence for sentence in said if sentence]}
     made = assemble(settings, job)
     needed = least_bytes(made, engine.remote)
     check_disk(place, needed)

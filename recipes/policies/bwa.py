@@ -52,7 +52,8 @@ def rewards(model: Model, made: Scenario, seed: int) -> tuple[list[float], list[
     for batch, models in zip(GRID, after, strict=True):
         loss = float(sim.scores(sim.spread_out(sim.mean(models), made.clients), made.held)[0].mean())
         used = min(batch, made.train[1].shape[1])
-        found.append(-math.log(min(loss, 50.0) + FLOOR) + STEP_COST * math.log2(used))
+        loss = min(loss, 50.0) if math.isfinite(loss) else 50.0
+        found.append(-math.log(loss + FLOOR) + STEP_COST * math.log2(used))
     return found, after
 
 

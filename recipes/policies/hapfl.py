@@ -65,12 +65,18 @@ def filled(rows: Sequence[Sequence[float]]) -> Tensor:
     return torch.tensor([[*row, *[0.0] * (SLOTS - len(row))] for row in rows])
 
 
+def untrained(sizes: int, seed: int) -> dict[str, PPO]:
+    """Two new agents: their shapes are those of HAPFL with ``state = "full"``."""
+    settings, stream = PPOSettings.model_validate(TABLES), torch.Generator().manual_seed(seed)
+    size = PPO(SLOTS, sizes, {"size": Categorical(sizes).head()}, settings, stream)
+    return {"size": size, "intensity": PPO(SLOTS, 2, {"intensity": Simplex().head()}, settings, stream)}
+
+
 def train(sizes: int, seed: int = 100, steps: int = IMITATED) -> dict[str, PPO]:
     """The two agents for this number of sizes."""
     draws, stream = random.Random(seed), torch.Generator().manual_seed(seed)
-    settings = PPOSettings.model_validate(TABLES)
-    size = PPO(SLOTS, sizes, {"size": Categorical(sizes).head()}, settings, stream)
-    intensity = PPO(SLOTS, 2, {"intensity": Simplex().head()}, settings, stream)
+    agents = untrained(sizes, seed)
+    size, intensity = agents["size"], agents["intensity"]
     for step in range(steps):
         lr = 0.004 * (1 - step / steps)
         made = [scenario(draws, sizes) for _ in range(BATCH)]
@@ -91,7 +97,7 @@ def train(sizes: int, seed: int = 100, steps: int = IMITATED) -> dict[str, PPO]:
         shares = [even_shares(load, epochs * len(load)) for load, (_, _, epochs) in zip(loads, made, strict=True)]
         fit_shares(intensity, *padded(states), filled(shares), lr)
     follow_reward(size, sizes, draws, stream)
-    return {"size": size, "intensity": intensity}
+    return agents
 
 
 def fit_shares(agent: PPO, state: Tensor, mask: Tensor, shares: Tensor, lr: float) -> None:
