@@ -36,6 +36,7 @@ SCALAR: dict[str, Any] = {
     "model": {"name": "tests.support.problem:Scalar"},
     "training": {"lr": 0.5, "epochs": 2, "batch_size": 1000, "loss": "squared-error"},
     "method": {"name": "hapfl", "sizes": ["tests.support.problem:Scalar", "tests.support.problem:Scalar"]},
+    "devices": {"profiles": {"kind": "uniform", "spread": 1}, "noise": 0, "speed": 1e-9},  # a multiply-add a second
     "engine": {"kind": "inline"},
 }
 
