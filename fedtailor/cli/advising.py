@@ -59,7 +59,7 @@ def tune(
     """Search for good settings on validation data, and write them as a TOML file.
 
     Test samples are removed first. The same command resumes a search that was stopped, and gives the same trials with
-    any number of workers; with more --trials it goes on. Needs the extra 'bo' (Optuna).
+    any number of workers; with more --trials it continues. Needs the extra 'bo' (Optuna).
     """
     settings = settings_from(
         experiment, {"seed": seed, "rounds": rounds, **shared_options(None, data_dir, workers, engine)}, sets

@@ -82,7 +82,7 @@ def resume(
         int | None, typer.Option(min=1, help="Total number of episodes to train to; for a pre-training.")
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Total number of rounds to go on to, as if meant so from the start.")
+        int | None, typer.Option(min=1, help="Total number of rounds to train to, as if the run had begun with it.")
     ] = None,
     workers: Workers = None,
     engine: EngineKind = None,

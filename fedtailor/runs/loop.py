@@ -151,7 +151,7 @@ class RoundLoop:
     def _check_fruit(self) -> None:
         """End the run if no model can be trained any more: it would only repeat the last rounds.
 
-        A simulated attack that succeeds is a result of its own, so that such a run goes on, and says so at its end.
+        A simulated attack that succeeds is a result of its own, so such a run continues, and says so at its end.
         """
         if self.experiment.attack is not None:
             return

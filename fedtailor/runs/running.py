@@ -124,10 +124,10 @@ def pretrain(
 
     Examples
     --------
-    >>> scenario = {"method": {"name": "bwa"}, "rounds": 2, "pretrain": {"episodes": 3}}
+    >>> few = {"rounds": 2, "data": {"samples": 300}}
+    >>> scenario = {**few, "method": {"name": "bwa"}, "pretrain": {"episodes": 3}}
     >>> fedtailor.pretrain(scenario, folder="policies/bwa").close()
-    >>> method = {"name": "bwa", "policy": "policies/bwa"}
-    >>> fedtailor.run({"method": method, "rounds": 2}, folder="runs/bwa").close()
+    >>> fedtailor.run({**few, "method": {"name": "bwa", "policy": "policies/bwa"}}, folder="runs/bwa").close()
     """
     settings = experiment(source)
     if not isinstance(settings.method, AgentMethod):
@@ -167,7 +167,7 @@ def resume(
     episodes : int, optional
         For pre-training: the total number of episodes to train to, at least as many as before.
     rounds : int, optional
-        The total number of rounds to go on to, at least as many as before. The result is the same as if the run had
+        The total number of rounds to train to, at least as many as before. The result is the same as if the run had
         begun with it; refused where the method, the schedule or an agent depends on the number.
     track : sequence of str, optional
         Trackers, instead of those that the run began with. They change no result.

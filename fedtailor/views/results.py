@@ -1,5 +1,6 @@
 """The results of commands that train: write the pictures and tables, then print the result and the next command."""
 
+import shlex
 from pathlib import Path
 
 from fedtailor.parties.policy import read_policy
@@ -24,7 +25,7 @@ def show_run(run: Run, as_json: bool) -> None:
             console.show_json(pages.run_document(run))
             return
         console.show(pages.run_page(run), f"curves and report: {', '.join(map(str, written))}")
-        export = "--global" if run.nodes else "--client 0"
+        export = "--global" if run.nodes else f"--client {shlex.quote(run.names[0] if run.names else '0')}"
         console.show(f"next: fedtailor show {run.folder} --clients", f"      fedtailor export {run.folder} {export}")
         console.show(f"look:  {page} (open it in a browser)")
 

@@ -55,6 +55,7 @@ def test_six_files_are_six_clients_from_the_first_look_to_the_export(call: Calla
     done = call("run", *QUICK, *settings(hospitals), "--name", "risk", "--set", "participation.absent=[[1, 2]]")
     assert done.code == 0, done.err
     assert "client lima left out of round 1" in done.err
+    assert "fedtailor export runs/risk --client aachen" in done.out
     page = call("show", "runs/risk", "--clients").out
     assert "6 clients" in page
     assert re.search(r"^ *oslo +9 ", page, re.MULTILINE)

@@ -28,10 +28,10 @@ def start(folder: Path, engine: str, die_at: int, *more: str) -> subprocess.Pope
 
 
 def test_killed_in_the_middle_of_writing_and_training(undisturbed: Path, tmp_path: Path) -> None:
-    """Eight kills, each in the middle of some write or batch of tasks."""
+    """Four kills, each in the middle of some write or batch of tasks."""
     folder, stream = tmp_path / "run", random.Random(7)
     reached = []
-    for _ in range(8):
+    for _ in range(4):
         with start(folder, "inline", stream.randrange(5, 60)) as process:
             assert process.wait() == -signal.SIGKILL
         if folder.exists():
@@ -72,9 +72,9 @@ def test_killed_with_models_of_several_sizes(tmp_path: Path) -> None:
 
 
 def test_killed_after_any_task_of_worker_processes(undisturbed: Path, tmp_path: Path) -> None:
-    """Four kills after a random number of tasks; the last part runs in another engine."""
+    """Two kills after a random number of tasks; the last part runs in another engine."""
     folder, stream = tmp_path / "run", random.Random(3)
-    for _ in range(4):
+    for _ in range(2):
         with start(folder, "processes", 0) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "going\n"

@@ -31,7 +31,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place
         yield here, link
 
 
-@pytest.mark.parametrize("name", METHODS)
+# the other tests of a federation have FedAvg; every method: test_every_method.py
+@pytest.mark.parametrize("name", [pytest.param("fedavg", marks=pytest.mark.slow), "fedah", "pfedrlla", "hapfl"])
 def test_a_federation_gives_the_bits_of_a_simulation(name: str, federation: tuple[Place, Link], tmp_path: Path) -> None:
     here, link = federation
     made = METHODS[name].model_copy(update={"name": name})

@@ -39,6 +39,7 @@ ASKED = {  # what the server asks for beside a training
     "hapfl": {"assess"},
     "pfedrlla": {"begin", "send"},
     "pfedrlla-after": {"begin", "send"},
+    "tailor": {"assess"},
 }
 
 

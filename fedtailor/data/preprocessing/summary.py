@@ -89,9 +89,11 @@ def check_missing(samples: "Samples", settings: Preprocess, who: str = "") -> No
     missing = np.isnan(table(samples.x)).sum(0)
     worst = int(missing.argmax())
     name = samples.columns[worst].name if samples.columns else worst
+    choices = "'mean', 'median' or 'most-frequent'" if settings.statistics == "client" else "'mean'"
+    others = "" if settings.statistics == "client" else ", or data.preprocess.statistics to 'client' for other ways"
     raise UserError(
         f"{who}{int(missing.sum())} values are missing, {int(missing[worst])} of them in column {name!r}: set "
-        f"data.preprocess.impute to 'mean', 'median' or 'most-frequent'"
+        f"data.preprocess.impute to {choices} (a category becomes the most frequent one){others}"
     )
 
 

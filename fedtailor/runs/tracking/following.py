@@ -59,7 +59,7 @@ class Followers(Callback):
             if follower.failed and follower.tracker not in self._told:
                 self._told.add(follower.tracker)
                 self._show(
-                    f"{follower.tracker} failed ({follower.failed}); the run goes on, and tries again at its end"
+                    f"{follower.tracker} failed ({follower.failed}); the run continues, and tries again at its end"
                 )
 
 

@@ -27,7 +27,7 @@ class Watcher:
         """A message that the user should see."""
 
     def begin(self, what: str, trials: int, rounds: int) -> None:
-        """Some trials begin, with so many rounds altogether."""
+        """Some trials begin; ``rounds`` is their total number of rounds."""
 
     def estimated(self, what: str, seconds: float) -> None:
         """An estimate of the time that something will take."""
@@ -45,7 +45,7 @@ class Watcher:
 class Bench:
     """The folder of a search and the processes that carry out its trials.
 
-    A trial that was read before is not carried out again, and one that was stopped goes on. So a search that is a
+    A trial that was read before is not carried out again, and one that was stopped resumes. So a search that is a
     function of readings can be killed at any time, and the same call finishes it with the same result.
 
     Parameters
@@ -129,7 +129,7 @@ class Bench:
         return cost * self._pace[1] / self._pace[0] if self._pace[0] else None
 
     def forget(self, trials: Iterable[Trial]) -> None:
-        """Remove the folders of trials that will not go on; their readings stay."""
+        """Remove the folders of trials that will not be resumed; their readings stay."""
         for trial in trials:
             shutil.rmtree(self.folder / "trials" / trial.key, ignore_errors=True)
 

@@ -36,7 +36,7 @@ class Lanes:
         self._shared: dict[int, SharedFederation] = {}
 
     def carry_out(self, trials: Sequence[Trial], lanes: int, told: Callable[[], None]) -> Iterator[Reading]:
-        """Carry out trials in so many processes, and yield their readings in order; ``told`` is called every round."""
+        """Carry out trials in ``lanes`` processes; yield readings in order. ``told`` is called every round."""
         while len(self._lanes) < lanes:
             self._lanes.append(_Lane())
         waiting, deaths = list(enumerate(trials)), dict.fromkeys(range(len(trials)), 0)

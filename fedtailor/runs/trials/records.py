@@ -1,4 +1,4 @@
-"""The records of a search: a line of JSON for every reading. A search that was killed reads them and goes on."""
+"""The records of a search: a line of JSON for every reading. A search that was killed reads them and resumes."""
 
 import json
 import os

@@ -17,7 +17,7 @@ from fedtailor.runs.settings import Experiment
 
 @dataclass(frozen=True)
 class Trial:
-    """A run and the round at which it is read. A later trial with the same key goes on where this one stopped."""
+    """A run and the round at which it is read. A later trial with the same key resumes where this one stopped."""
 
     key: str  # names its folder
     settings: Experiment

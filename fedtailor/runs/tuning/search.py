@@ -52,7 +52,7 @@ class Search:
 
 
 def carry_out(bench: Bench, searches: Sequence[Search], trials: int, minutes: float | None) -> Iterator[str]:
-    """Carry out batches until every search has so many trials or the time is over. Yields notes for the reader."""
+    """Carry out batches until every search has ``trials`` or the time is over. Yields notes for the reader."""
     while (count := len(searches[0].rows)) < trials:
         size = min(BATCH, trials - count) if count else 1
         batch = [one for search in searches for one in search.next(size)]

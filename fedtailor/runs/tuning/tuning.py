@@ -1,4 +1,4 @@
-"""Tune settings on validation data: ask for a batch of trials, end those below the median, go on with the others."""
+"""Tune settings on validation data: ask for a batch of trials, end those below the median, continue the others."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -66,7 +66,8 @@ def tune(
 
     Examples
     --------
-    >>> tuning = fedtailor.tune({"rounds": 4}, over=["training.lr=0.01:0.5:log"], trials=3, folder="runs/tune")
+    >>> few = {"rounds": 2, "data": {"samples": 300}}
+    >>> tuning = fedtailor.tune(few, over=["training.lr=0.01:0.5:log"], trials=3, folder="runs/tune")
     >>> len(tuning.of("fedavg").trials), tuning.best.training.lr > 0
     (3, True)
     """
