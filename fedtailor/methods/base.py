@@ -178,6 +178,11 @@ class Method(BaseModel):
         """
         return {}
 
+    @property
+    def assumes_devices(self) -> bool:
+        """Whether a run without a table ``[devices]`` has mildly different ones; by default it has none."""
+        return False
+
     def completed(self, model: ModelSettings, inputs: Inputs) -> Self:
         """The method with the settings that it derives from the run's own ``model``; by default there are none."""
         return self

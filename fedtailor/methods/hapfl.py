@@ -295,6 +295,10 @@ class HAPFL(AgentMethod):
     def _named(self) -> ModelFamily:
         return () if self.sizes == "pair" else self.sizes  # a run knows the pair; elsewhere there is one size
 
+    @property
+    def assumes_devices(self) -> bool:
+        return self.sizes == "pair"  # with sizes of their own, users have had equal devices
+
     def completed(self, model: ModelSettings, inputs: Inputs) -> Self:
         smaller = narrower(model.name, model.arguments, inputs) if self.sizes == "pair" else None
         if smaller is None:

@@ -15,9 +15,9 @@ MILD: dict[str, Any] = {"profiles": {"kind": "uniform", "spread": SPREAD}}
 
 
 def with_devices(values: Mapping[str, Any], methods: Collection[Method]) -> dict[str, Any]:
-    """Settings with a table ``[devices]`` if one of these methods, which are compared, decides by times."""
-    timed = any(method.uses_clock for method in methods)
-    return {**values, "devices": MILD} if timed and values.get("devices") is None else dict(values)
+    """Settings with a table ``[devices]`` if one of these methods, which are compared, assumes that there is one."""
+    assumed = any(method.assumes_devices for method in methods)
+    return {**values, "devices": MILD} if assumed and values.get("devices") is None else dict(values)
 
 
 def compared(settings: Experiment, methods: Collection[Method]) -> Experiment:
@@ -32,7 +32,7 @@ def completed(settings: Experiment, federation: Federation, remote: bool) -> Exp
     """The settings as a run takes them; a real federation measures times and needs no devices."""
     method = settings.method.completed(settings.model, inputs_of(federation.samples))
     devices = settings.devices
-    if devices is None and method.uses_clock and not remote:
+    if devices is None and settings.method.assumes_devices and not remote:
         devices = Devices.model_validate(MILD)
     return settings.model_copy(update={"method": method, "devices": devices})
 

@@ -106,12 +106,14 @@ def _promises(settings: Experiment, job: Job, store: Store) -> list[Promise]:
 def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> Iterator[str]:
     """A sentence for every setting that makes the method inert or breaks one of its assumptions."""
     method = settings.method
+    timeless = method.uses_clock and settings.devices is None and not remote
     rule = settings.aggregation.rule
     idle = rule != "mean" and not method.averages
     numbers = not loop.made.job.federation.samples.classes
     for doubt in (
         method.inert(),
         method.misfit(settings.training, loop.server.network),
+        "there is no table [devices]: all devices are taken to be equal" if timeless else None,
         f"it averages no replies, so aggregation.rule = {rule!r} does nothing; clip and gate protect it"
         if idle
         else None,

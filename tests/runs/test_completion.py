@@ -63,3 +63,10 @@ def test_a_table_of_devices_is_kept(tmp_path: Path) -> None:
     equal = {"profiles": {"kind": "uniform", "spread": 1}}
     with fedtailor.run({**SHORT, "devices": equal, "method": {"name": "hapfl"}}, folder=tmp_path / "run") as done:
         assert done.settings["devices"]["profiles"]["spread"] == 1
+
+
+def test_with_sizes_of_its_own_and_no_devices_all_are_equal_as_ever(tmp_path: Path) -> None:
+    sizes = [{"name": "mlp", "arguments": {"hidden": 4}}, "linear"]
+    with fedtailor.run({**SHORT, "method": {"name": "hapfl", "sizes": sizes}}, folder=tmp_path / "run") as done:
+        assert "devices" not in done.settings
+        assert [text for text in done.warnings if "all devices are taken to be equal" in text]
