@@ -128,6 +128,10 @@ title = "keys"
 [experiments.one]
 base = "base.toml"
 methods = [{methods}]
+[tables.one]
+title = "one"
+experiment = "one"
+columns = ["final.accuracy"]
 """
 
 
