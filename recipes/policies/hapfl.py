@@ -164,7 +164,7 @@ def unadapted(times: list[float], work: list[float], epochs: int) -> tuple[float
 
 
 def judge(agents: dict[str, PPO], sizes: int, seed: int = 1, trials: int = 300) -> dict[str, Any]:
-    """Means over devices, sizes and epochs that were not trained with: without agents, agents, search; share of gain."""
+    """Means over drawn devices, sizes and epochs: without agents, with agents, with the search; share of its gain."""
     draws = random.Random(seed)
     rows = []
     for _ in range(trials):

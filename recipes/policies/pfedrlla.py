@@ -69,7 +69,16 @@ def record(data: tuple[Tensor, Tensor], draws: random.Random) -> list[Decision]:
     return found
 
 
-def _decision(made: sim.Scenario, models: Model, fresh: Model, previous: list[int], k: int, number: int, trained: list[int], vectors: Tensor) -> Decision:
+def _decision(
+    made: sim.Scenario,
+    models: Model,
+    fresh: Model,
+    previous: list[int],
+    k: int,
+    number: int,
+    trained: list[int],
+    vectors: Tensor,
+) -> Decision:
     others = [j for j in previous if j != k]
     near = similarity(vectors[[*others, k]])
     near = torch.cat([near, near[-1:]])
@@ -109,7 +118,9 @@ def added(actor: Attention, decision: Decision) -> Tensor:
     return each.squeeze(-1)
 
 
-def train(pools: Mapping[str, tuple[Tensor, Tensor]], seed: int = 100, federations: int = 40, steps: int = 600) -> Attention:
+def train(
+    pools: Mapping[str, tuple[Tensor, Tensor]], seed: int = 100, federations: int = 40, steps: int = 600
+) -> Attention:
     draws, actor = random.Random(seed), build(seed)
     known = [one for _ in range(federations) for one in record(pools[draws.choice(list(pools))], draws)]
     print("decisions", len(known), flush=True)

@@ -9,7 +9,6 @@ one; HAPFL needs none) are in FEDTAILOR_DATA, or are fetched with 'fedtailor dat
 
 import argparse
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import bwa
