@@ -21,8 +21,9 @@ SHORT: dict[str, Any] = {
     "participation": {"ratio": 0.5},
     "engine": {"kind": "inline"},
 }
-SHIPS = ("bwa", "adaptive-b", "adaptive-aw", "hapfl")  # methods with a policy in the package
-RULES = ("pfedrlla", "pfedrlla-after", "fedddrl")  # methods in which a rule decides by default
+SHIPS = ("hapfl",)  # methods with a policy in the package
+RULES = ("bwa", "adaptive-b", "adaptive-aw", "pfedrlla", "pfedrlla-after", "fedddrl")  # a rule decides by default
+SIZES = [{"name": "mlp", "arguments": {"hidden": 4}}, "linear"]
 
 
 def method(name: str, **settings: Any) -> AgentMethod:
@@ -49,17 +50,15 @@ def test_every_shipped_policy_is_small_and_whole() -> None:
         assert sorted(file.name for file in folder.iterdir()) == [CARD, TENSORS]
 
 
-@pytest.mark.parametrize("name", ["bwa", "hapfl"])
-def test_a_run_begins_with_the_built_in_policy_and_decides_greedily(name: str, tmp_path: Path) -> None:
-    sizes = {"sizes": [{"name": "mlp", "arguments": {"hidden": 4}}, "linear"]} if name == "hapfl" else {}
-    settings = {**SHORT, "method": {"name": name, **sizes}}
+def test_a_run_begins_with_the_built_in_policy_and_decides_greedily(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {**SHORT, "method": {"name": "hapfl", "sizes": SIZES}}
     with fedtailor.run(settings, folder=tmp_path / "run") as done:
         assert done.settings["method"]["policy"] == "built-in"
         assert {table["network"] for table in done.settings["method"]["agents"].values()} == {"per-slot"}
         assert not [text for text in done.warnings if "rule" in text]
         stored = {decision: done.agents()[decision]["actor"]["parameters"] for decision in done.agents()}
         actions = [row["action"].tolist() for row in done.decisions()]
-    (shipped, *_) = shipped_policies(name)
+    (shipped,) = shipped_policies("hapfl")
     policy = policies.read_policy(SHIPPED / shipped)
     for decision, parameters in stored.items():
         for own, other in zip(parameters, policy.agents[decision]["actor"]["parameters"], strict=True):
@@ -112,8 +111,8 @@ def test_pretraining_starts_from_scratch(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
-def test_a_run_that_fell_back_resumes_as_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fedtailor.run({**SHORT, "method": {"name": "bwa"}}, folder=tmp_path / "run").close()
+def test_a_run_keeps_the_policy_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fedtailor.run({**SHORT, "method": {"name": "hapfl", "sizes": SIZES}}, folder=tmp_path / "run").close()
     monkeypatch.setattr(policies, "SHIPPED", tmp_path / "none")  # as after an update that ships another policy
     shipped_policies.cache_clear()
     try:
