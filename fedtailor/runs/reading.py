@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fedtailor.runs.measures import Measures, MeasureSummary
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.sampling import population
-from fedtailor.runs.settings import Experiment, recorded
+from fedtailor.runs.settings import Experiment, method_dict, recorded
 from fedtailor.runs.stopping import VALIDATION, Best, best_of
 from fedtailor.runs.store import DATABASE, Store, in_use
 
@@ -76,6 +76,12 @@ class Run:
     def experiment(self) -> Experiment:
         """The settings as an experiment, to run again."""
         return recorded(self.settings)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The method's table as the user gave it; `settings` has what its policy added."""
+        found: dict[str, Any] = self._store.meta("asked") or method_dict(self.experiment.method)
+        return found
 
     @property
     def rounds_done(self) -> int:
@@ -332,6 +338,12 @@ class Run:
         known = self._store.state_keys("server")
         stored = {key: self._store.state("server", key) for key in keys or known}
         return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
+
+    def client_states(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What every client with a state of its own keeps between rounds, one client after the other."""
+        for key in sorted(map(int, self._store.state_keys("client"))):
+            if (data := self._store.state("client", key)) is not None:
+                yield key, plain(unpack(data)["state"])
 
     def agents(self) -> dict[str, dict[str, Any]]:
         """By decision, the present state of its agent, with ``best`` if pre-training keeps the best policy."""
