@@ -58,8 +58,8 @@ mutants: .venv/tested
 	$(BIN)/python -m tests.support.mutants
 
 docs: .venv/tested
-	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
-	@echo "to read it: $(BIN)/python -m http.server --directory build/site (works without a network, and so does its search)"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@echo "to read it, open build/site/index.html (it needs no server and no network, and neither does its search)"
 
 # torch first and alone: as a dependency of another package it would bring several GB of CUDA builds along
 .venv/torch:

@@ -14,7 +14,8 @@ FOLDERS = sorted(path for path in HERE.rglob("*") if path.is_dir() and path.name
 
 # Folders that cross rooms, and files that are about all of a folder.
 ACROSS = {"exactness", "support"}
-OF_ALL = {"architecture", "documentation", "mirror", "release", "contract_of_all_methods", "promises", "reply_schema"}
+OF_ALL = {"architecture", "documentation", "mirror", "release", "site"}
+OF_ALL |= {"contract_of_all_methods", "promises", "reply_schema"}
 
 
 def subjects(folder: Path) -> set[str]:

@@ -15,6 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import fedtailor
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = {"flower", "ray", "rl", "bo", "dp", "track", "export", "text", "notebook", "images", "docs", "all", "dev"}
@@ -78,6 +80,12 @@ def test_the_extras_are_those_that_the_documentation_names() -> None:
     assert named == set(PROJECT["optional-dependencies"]), "docs/install.md"
 
 
+def test_the_citation_has_the_version_and_the_five_papers() -> None:
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {fedtailor.__version__}\n" in text
+    assert re.findall(r"notes: (\w+)", text) == ["BWA", "FedAH", "FedALP", "HAPFL", "pFedRLLA"]
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
@@ -96,27 +104,62 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     assert inside == set(listed.stdout.split())
 
 
-def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
-    """Fresh, with the packages of this one; the checkout is out of sight."""
-    venv.create(tmp_path / "env", with_pip=False)
-    place = next((tmp_path / "env" / "lib").glob("python*")) / "site-packages"
-    zipfile.ZipFile(wheel).extractall(place)
-    packages = [path for path in map(Path, sys.path) if path.name == "site-packages"]
-    (place / "packages.pth").write_text("\n".join(map(str, packages)))
-    program = (
-        "import fedtailor; run = fedtailor.run({'rounds': 1, 'data': {'clients': 2, 'samples': 60}, "
-        "'engine': {'kind': 'inline'}}, folder='run'); print(fedtailor.__file__, run.summary().final.accuracy)"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [tmp_path / "env" / "bin" / "python", "-c", program],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(str(tmp_path))
+def closure(names: set[str]) -> set[str]:
+    """Distributions with everything that they need on this machine, without extras."""
+    found: set[str] = set()
+    while names:
+        name = canonicalize_name(names.pop())
+        if name not in found:
+            found.add(name)
+            needs = map(Requirement, metadata.requires(name) or ())
+            names |= {one.name for one in needs if one.marker is None or one.marker.evaluate({"extra": ""})}
+    return found
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a fresh environment with the wheel and its declared dependencies: no extra, and no checkout.
+
+    The packages are links to those of this environment, because installing torch again would take minutes.
+    """
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, with_pip=False)
+    place = next((folder / "lib").glob("python*")) / "site-packages"
+    for name in closure({Requirement(text).name for text in PROJECT["dependencies"]}):
+        found = metadata.distribution(name)
+        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            target = place / top
+            if not target.exists():
+                target.symlink_to(Path(str(found.locate_file(top))).resolve())
+    install = ["-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-index", str(wheel)]
+    subprocess.run([sys.executable, *install], check=True)  # pip itself says whether a dependency is missing
+    return folder / "bin"
+
+
+def in_bare(bare: Path, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
+    return subprocess.run([bare / words[0], *words[1:]], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_the_wheel_works_with_nothing_but_what_it_declares(bare: Path, tmp_path: Path) -> None:
+    assert not list(bare.parent.rglob("flwr")), "extras are out of sight"
+    run = ["run", "--rounds", "1", "--set", "data.clients=3", "--set", "data.samples=60", "--workers", "1", "--quiet"]
+    for words in (["--version"], ["doctor"], run, ["show", "runs/experiment", "--clients"]):
+        done = in_bare(bare, tmp_path, "fedtailor", *words)
+        assert done.returncode == 0, done.stderr
+    assert {"run.db", "report.html", "curves.png"} <= {file.name for file in (tmp_path / "runs/experiment").iterdir()}
+    where = in_bare(bare, tmp_path, "python", "-c", "import fedtailor.views.dashboard; print(fedtailor.__file__)")
+    assert where.stdout.startswith(str(bare.parent)), where.stderr
+
+
+def test_what_needs_an_extra_names_it_and_writes_nothing(bare: Path, tmp_path: Path) -> None:
+    commands = {"flower": ["serve", "--insecure", "--port", "0"], "bo": ["tune", "--rounds", "1", "--trials", "1"]}
+    for extra, words in commands.items():
+        done = in_bare(bare, tmp_path, "fedtailor", *words)
+        assert done.returncode == 2, done.stderr
+        (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert f"fedtailor[{extra}]" in line
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_without_torch_one_sentence_says_how_to_get_it(tmp_path: Path) -> None:

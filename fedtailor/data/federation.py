@@ -14,7 +14,7 @@ from fedtailor.errors import UserError
 from fedtailor.seeding import numpy_stream
 
 from . import splits
-from .partitions import Given, OneLabel, Pool
+from .partitions import Given, OneLabel, Pool, Resampled
 from .preprocessing import Preprocess, Preprocessing, fit
 from .readers import Roles, joined
 from .samples import Column, Samples
@@ -22,6 +22,10 @@ from .settings import DataSettings, Fractions
 from .shares import Shares
 from .sources import load
 
+WITHOUT_VALIDATION = (
+    "partition resampled gives a sample to several clients, so that a client's validation sample would be another's "
+    "training sample: choose another data.partition, or a method and settings without validation"
+)
 VALIDATION = 0.15  # held out from train when a method needs validation data and the settings have none
 
 __all__ = ["Federation", "Shares", "build", "one_client"]
@@ -242,16 +246,21 @@ def build(settings: DataSettings, seed: int, *, needs_validation: bool = False, 
 def _divided(samples: Samples, settings: DataSettings, seed: int, needs_validation: bool) -> Federation:
     """Deal samples to the clients and split every client's share, with resolved settings."""
     assert settings.partition is not None
-    pooled = settings.split != "official" or settings.partition.pools_test
+    pooled = (settings.split != "official" or settings.partition.pools_test) and not settings.partition.leaves_test
     if not pooled and not samples.official_test.any():
         raise UserError(
             f"source {settings.source!r} has no test split of its own: set data.split to fractions such as "
             f"{{train = 0.75, test = 0.25}}"
+            if not settings.partition.leaves_test
+            else f"partition {settings.partition.kind} needs a source with a test split of its own, which "
+            f"{settings.source!r} does not have: choose another data.partition"
         )
     rows = np.arange(len(samples)) if pooled else np.flatnonzero(~samples.official_test)
     shares = _partition(samples, rows, settings, seed)
     train, val, test = _split(samples, shares, settings, seed)
     if needs_validation and not len(val.indices):
+        if isinstance(settings.partition, Resampled):
+            raise UserError(WITHOUT_VALIDATION)
         train, val = _carve_validation(samples, train, VALIDATION, settings, seed)
     return Federation(samples, train, val, test, settings.partition.names(samples.groups, samples.group_names, shares))
 
@@ -391,6 +400,11 @@ def _split(samples: Samples, shares: Shares, settings: DataSettings, seed: int) 
         train, test = splits.carve(shares, strata, take, stream)
         share = settings.split.val if isinstance(settings.split, Fractions) else settings.val
         return *_carve_validation(samples, train, share, settings, seed), test
+    if isinstance(settings.partition, Resampled):
+        if (settings.split.val if isinstance(settings.split, Fractions) else settings.val) > 0:
+            raise UserError(WITHOUT_VALIDATION)
+        test = settings.partition.tests(shares, samples.labels, np.flatnonzero(samples.official_test), stream)
+        return shares, Shares.empty(len(shares)), test
     if isinstance(settings.split, Fractions):
         fractions = settings.split
         return splits.by_fractions(samples, shares, fractions.val, fractions.test, fractions.by, stream)

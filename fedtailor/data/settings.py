@@ -79,7 +79,7 @@ class DataSettings(Settings):
     """Which samples there are, and how they are divided.
 
     ``clients``, ``partition`` and ``split`` are None until something decides them: the settings, the data (a folder
-    with a file for each client comes divided), or else their defaults. See `resolve`.
+    with a file for each client comes divided), or else their defaults.
     """
 
     source: str = Field("digits", description="A known data set, 'synthetic', or 'folder'.")

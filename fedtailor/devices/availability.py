@@ -28,7 +28,8 @@ class Availability:
     def at(self, time: float) -> list[int]:
         """The clients available at this time."""
         place = time % self.period
-        return sorted({int(client) for client in self.owner[(self.begin <= place) & (place < self.end)]})
+        found: list[int] = np.unique(self.owner[(self.begin <= place) & (place < self.end)]).tolist()
+        return found
 
     def first(self, time: float) -> tuple[float, list[int]]:
         """The first time from now on at which a client is available, and the clients available then."""

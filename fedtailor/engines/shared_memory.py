@@ -40,7 +40,7 @@ class SharedFederation:
         with mmap.mmap(self.file, max(size, 1)) as memory:
             for name, array in arrays.items():
                 at = self.outline["arrays"][name]["at"]
-                memory[at : at + array.nbytes] = array.tobytes()
+                np.ndarray(array.shape, array.dtype, memory, at)[...] = array
 
     def close(self) -> None:
         """Close this process's file; processes that mapped it keep the data."""

@@ -119,10 +119,12 @@ class Client:
 
     @property
     def round(self) -> int:
+        """The number of this round, from 1."""
         return self.moment.round
 
     @property
     def rounds(self) -> int:
+        """The number of rounds of the run."""
         return self.moment.rounds
 
     @property

@@ -140,6 +140,7 @@ class Decision:
 
     @property
     def all_slots(self) -> int:
+        """The number of slots, with those of the client's own models."""
         return self.slots + len(self.own)
 
     def stream(self, use: Literal["start", "exploration", "learning"], about: int | None = None) -> str:
@@ -225,18 +226,22 @@ class Decided:
 
     @property
     def name(self) -> str:
+        """The name of the decision."""
         return self.question.name
 
     @property
     def about(self) -> int | None:
+        """The client that the decision is about, if it is about one."""
         return self.question.about
 
     @property
     def keys(self) -> tuple[Key, ...]:
+        """What the rows stand for, in their order: clients, mostly."""
         return self.question.keys
 
     @property
     def context(self) -> Mapping[str, Any]:
+        """What the method passed along with the question."""
         return self.question.context
 
     def numbers(self, action: str) -> Tensor:
@@ -266,6 +271,7 @@ class Decided:
 
     @classmethod
     def unpacked(cls, tree: Mapping[str, Any], declared: Mapping[str, Decision]) -> "Decided":
+        """The decision that `packed` turned into plain values."""
         keys, places = tuple(tree["keys"]), tuple(tree["places"])
         observation, mask, context = tree["observation"], tree["mask"], tree["context"]
         asked = Question(declared[tree["name"]], tree["about"], keys, places, observation, mask, context)

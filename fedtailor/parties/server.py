@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -20,6 +20,31 @@ from fedtailor.parties.moment import Moment
 from fedtailor.parties.privacy import Privacy, private_mean
 from fedtailor.robust import robust_mean
 from fedtailor.weights import Weights, select
+
+
+class Numbered(Sequence[str]):
+    """The names of clients without names of their own. They take no memory, however many there are.
+
+    >>> Numbered(3)[1], list(Numbered(2))
+    ('client-1', ['client-0', 'client-1'])
+    """
+
+    def __init__(self, clients: int):
+        self._clients = range(clients)
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    @overload
+    def __getitem__(self, which: int) -> str: ...
+
+    @overload
+    def __getitem__(self, which: slice) -> list[str]: ...
+
+    def __getitem__(self, which: int | slice) -> str | list[str]:
+        if isinstance(which, slice):
+            return [f"client-{client}" for client in self._clients[which]]
+        return f"client-{self._clients[which]}"
 
 
 class Server:
@@ -40,7 +65,7 @@ class Server:
         The run's network, to look up names of parts and layers.
     sizes : tuple[int, ...]
         The number of training samples of every client.
-    names : tuple[str, ...]
+    names : sequence of str
         The name of every client.
     shared : frozenset[str]
         The names of the tensors that are exchanged.
@@ -76,7 +101,7 @@ class Server:
         self.family = dict(family or {})  # the method's other networks, with their initial weights
         self.initial: Weights = network.weights()
         self.sizes = sizes  # training samples of every client
-        self.names = tuple(names) or tuple(f"client-{client}" for client in range(len(sizes)))
+        self.names: Sequence[str] = names or Numbered(len(sizes))
         self.training = training
         self.moment = moment
         self.shared = shared
@@ -92,14 +117,17 @@ class Server:
 
     @property
     def clients(self) -> int:
+        """The number of clients of the federation."""
         return len(self.sizes)
 
     @property
     def round(self) -> int:
+        """The number of this round, from 1."""
         return self.moment.round
 
     @property
     def rounds(self) -> int:
+        """The number of rounds of the run."""
         return self.moment.rounds
 
     @property

@@ -3,8 +3,9 @@
 The round loop, the check of a policy, the export of models and the table of devices all use it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,8 +33,9 @@ from fedtailor.methods import (
 from fedtailor.models import Network, build, count_flops
 from fedtailor.runs.accounting import check_privacy
 from fedtailor.runs.cohort import expected_cohort, largest_cohort
-from fedtailor.runs.fitting import check_loss, measuring_of
+from fedtailor.runs.fitting import check_loss, check_shared_samples, measuring_of
 from fedtailor.runs.resources import Resources
+from fedtailor.runs.sampling import check_tested, tested_clients, tested_newcomers
 from fedtailor.runs.settings import Experiment
 from fedtailor.weights import nbytes, select
 
@@ -59,6 +61,16 @@ class Assembly:
     def clients(self) -> int:
         return self.job.federation.clients
 
+    @cached_property
+    def tested(self) -> Sequence[int]:
+        """The clients whose models are tested: all, or a sample."""
+        return tested_clients(self.experiment, self.job.federation)
+
+    @cached_property
+    def tested_newcomers(self) -> Sequence[int]:
+        """The new clients that adapt the model at the end: all, or a sample."""
+        return tested_newcomers(self.experiment, self.job.federation)
+
     def server(self, memory: Memory | None = None, keeps_best: bool = False) -> Server:
         """The server before the first round; ``memory`` reads the rows that a run has stored.
 
@@ -66,7 +78,7 @@ class Assembly:
         """
         server = Server(
             self.network,
-            tuple(int(size) for size in self.job.federation.train.sizes[: self.clients]),
+            tuple(self.job.federation.train.sizes[: self.clients].tolist()),
             self.job.training,
             self.moment,
             self.shared,
@@ -74,7 +86,7 @@ class Assembly:
             largest_cohort=largest_cohort(self.experiment, self.clients),
             clock=self.clock,
             family=self.family,
-            names=self.job.federation.names,
+            names=self.job.federation.labels[: self.clients],
             aggregation=self.experiment.aggregation,
             privacy=self.experiment.privacy,
             expected_cohort=expected_cohort(self.experiment, self.clients),
@@ -107,10 +119,12 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         _check_importable(settings.method)
     device = "cpu" if settings.engine.kind == "ray" else usable_device(settings.engine.device)
     settings = with_precision(settings)
+    check_shared_samples(settings)
     federation = resources.federation(settings)
     cohort = settings.participation.clients
     if cohort is not None and cohort > federation.clients:
         raise UserError(f"participation.clients = {cohort}: there are only {federation.clients} clients")
+    check_tested(settings.evaluation, federation.clients)
     for model in (settings.model, *settings.method.family(settings.model).values()):
         network = build(model, inputs_of(federation.samples), settings.seed)
         if settings.training.precision == "bf16" and (reason := fails_in_bf16(network)):

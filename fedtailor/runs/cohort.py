@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from random import Random, SystemRandom
 
+import numpy as np
+
 from fedtailor.devices import VirtualClock
 from fedtailor.methods import Moment
 from fedtailor.runs.settings import Experiment
@@ -31,11 +33,12 @@ def choose_cohort(
         if isinstance(ratio, tuple):
             ratio = ratio[0] + (ratio[1] - ratio[0]) * stream.random_sample()
         size = _size(ratio, clients)
-    order = stream.permutation(clients).tolist()
+    order = stream.permutation(clients)
     if available is not None:
-        there = set(available)
-        order = [client for client in order if client in there]
-    return sorted(order[:size])
+        there = np.zeros(clients, bool)
+        there[list(available)] = True
+        order = order[there[order]]
+    return sorted(order[:size].tolist())
 
 
 def largest_cohort(experiment: Experiment, clients: int) -> int:

@@ -29,6 +29,7 @@ from fedtailor.runs.results import (
     Spread,
     equal_rows,
     mean,
+    sampled_rows,
     spread,
 )
 from fedtailor.runs.running import resume, run
@@ -128,6 +129,7 @@ class Comparison:
         compare = self.experiment.compare
         finished = self._finished_runs()
         measured = _measured(finished)
+        measures = {row: [one.summary.metrics.get(compare.model) for one in runs] for row, runs in finished.items()}
         return ComparisonSummary(
             name=self.experiment.name,
             folder=str(self.folder),
@@ -138,7 +140,7 @@ class Comparison:
             seeds=tuple(compare.seeds),
             table=tuple(self._rows(finished)),
             baseline=self._baseline,
-            notes=(*self._warnings(finished), *self._equal_rows(finished)),
+            notes=(*self._warnings(finished), *self._equal_rows(finished), *sampled_rows(measures)),
         )
 
     def frame(self, what: str = "table") -> Any:

@@ -15,7 +15,8 @@ class Defence:
     """Filters the replies of a cohort by the settings of aggregation.
 
     A change is the difference between a model that a client sends and the one that it received. Where it received
-    none (a model that a method asks for), changes count from the median of the models that were sent.
+    none (a model that a method asks for), changes count from the median of the models that were sent; they have no
+    common direction, so that they are clipped and pass the gate.
 
     Parameters
     ----------
@@ -50,9 +51,9 @@ class Defence:
             declared = schema.groups.get(group)
             absolute = declared is None or not declared.change
             rows = {k: reply[group] for k, reply in kept.items() if group in reply.groups}
-            starts = _starts(rows, sent, group, absolute)
+            starts, received = _starts(rows, sent, group, absolute)
             changes = {k: _change(row, starts[k]) for k, row in rows.items()}
-            for k, reason in self._rejected(changes).items():
+            for k, reason in (self._rejected(changes) if received else {}).items():
                 reasons[k] = reason
                 kept.pop(k)
             for k, change in self._clipped({k: changes[k] for k in rows if k in kept}).items():
@@ -90,15 +91,15 @@ class Defence:
 
 def _starts(
     rows: Mapping[int, Weights], sent: Mapping[int, Payload], group: str, absolute: bool
-) -> Mapping[int, Mapping[str, Tensor]]:
-    """The tensors from which the changes of a group count."""
+) -> tuple[Mapping[int, Mapping[str, Tensor]], bool]:
+    """The tensors from which the changes of a group count, and whether they are what the clients received."""
     first = next(iter(rows.values()))
     if not absolute:
         zeros = {name: torch.zeros_like(tensor) for name, tensor in first.items()}
-        return dict.fromkeys(rows, zeros)
+        return dict.fromkeys(rows, zeros), True
     if all(k in sent and group in sent[k].groups and row.keys() <= sent[k][group].keys() for k, row in rows.items()):
-        return {k: sent[k][group] for k in rows}
-    return dict.fromkeys(rows, robust_mean(list(rows.values()), [1.0] * len(rows), "median"))
+        return {k: sent[k][group] for k in rows}, True
+    return dict.fromkeys(rows, robust_mean(list(rows.values()), [1.0] * len(rows), "median")), False
 
 
 def _change(row: Weights, start: Mapping[str, Tensor]) -> Weights:

@@ -16,8 +16,8 @@ from fedtailor.weights import nbytes
 
 
 def largest_models(made: Assembly) -> int:
-    """The bytes that the models of all clients take at most."""
-    return made.job.federation.everyone * max(
+    """The bytes that the models of the final pass take at most."""
+    return (len(made.tested) + len(made.tested_newcomers)) * max(
         nbytes(network.weights()) for network in (made.network, *made.family.values())
     )
 

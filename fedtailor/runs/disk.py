@@ -27,7 +27,7 @@ def least_bytes(made: Assembly, remote: bool = False) -> int:
     took_part = min(made.clients, settings.rounds * largest_cohort(settings, made.clients))
     keeps = settings.evaluation.final and largest_models(made) <= settings.evaluation.keep_models * 1e6
     smallest = min(nbytes(network.weights()) for network in (made.network, *made.family.values()))
-    return server + took_part * private + (made.clients * smallest if keeps else 0)
+    return server + took_part * private + (len(made.tested) * smallest if keeps else 0)
 
 
 def check_disk(place: Path, needed: int) -> None:

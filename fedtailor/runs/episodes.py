@@ -20,6 +20,7 @@ from fedtailor.runs.ledger import warn
 from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources
+from fedtailor.runs.sampling import population
 from fedtailor.runs.settings import Experiment
 from fedtailor.runs.store import Store
 from fedtailor.runs.tracking import following
@@ -126,6 +127,9 @@ def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> It
             f"{method.name or spec(method)}: it needs validation samples and the federation has none: give some, as in "
             f"Federation.from_clients(..., validation=True)"
         )
+    tested, clients = loop.made.tested, loop.made.clients
+    if population(settings.evaluation.clients, clients):
+        yield f"the results are over {len(tested):,} of {clients:,} clients, which the seed drew (evaluation.clients)"
     if doubt := dealt_anew(settings.data, job.federation.samples):
         yield doubt
     if settings.training.precision == "bf16" and not remote and not native_bf16(settings.engine.device):

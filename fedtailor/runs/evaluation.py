@@ -1,8 +1,9 @@
 """Evaluates received, held and global models during a run, and does the final pass at its end."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
@@ -16,10 +17,12 @@ from fedtailor.runs.ledger import Ledger, Round, warn
 from fedtailor.runs.measures import Measures, measures
 from fedtailor.runs.newcomers import Welcome
 from fedtailor.runs.phases import Phases
+from fedtailor.runs.sampling import population
 from fedtailor.runs.scoring import Scorer
 from fedtailor.runs.tasks import Packed, Tasks
 
 FINAL_TOGETHER = 64  # clients of the final pass in one transaction
+NO_MODEL = "the method sent it no model"
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,12 @@ class Evaluator:
         self.ledger, self.callbacks = ledger, callbacks
         self.settings, self.method = made.experiment.evaluation, made.method
         self.held: dict[int, Score] = ledger.store.latest_scores("held", made.moment.episode)
-        self._measures = partial(measures, measuring=measuring_of(made.experiment, made.job.federation))
+        measuring = measuring_of(made.experiment, made.job.federation)
+        drawn_from = population(self.settings.clients, made.clients)
+        self._measures = partial(measures, measuring=measuring, population=drawn_from)
         sizes = made.job.federation.test.sizes[: made.clients]
-        self.scorer = Scorer(tasks, sizes, made.moment, made.family, self.settings.together)
+        self.scorer = Scorer(tasks, sizes, made.moment, made.family, self.settings.together, made.tested)
+        self._tested = frozenset(made.tested) if drawn_from else range(made.clients)  # whose models are scored
 
     def due(self, round: int) -> bool:
         """Whether this round is evaluated."""
@@ -54,13 +60,19 @@ class Evaluator:
         """Plan how this round's models are scored; held models are scored in every round, since scores are kept."""
         measured = set(self.settings.models) - {"global"} if self.settings.every else set()
         if not self.due(self.server.round) or "received" not in measured:
-            return Plan(dict.fromkeys(payloads, tuple(sorted(measured - {"received"}))))
+            return Plan(self._measure(payloads, measured - {"received"}))
         alike, alone = self._plan_received(payloads)
         together = {client for clients in alike.values() for client in clients}
         measure = {
-            client: tuple(sorted(measured - {"received"} if client in together else measured)) for client in payloads
+            **self._measure(payloads, measured),
+            **self._measure(together & payloads.keys(), measured - {"received"}),
         }
         return Plan(measure, alike, alone)
+
+    def _measure(self, clients: Iterable[int], models: set[Any]) -> dict[int, tuple[str, ...]]:
+        """By client, the models that its training task scores; none for clients that are not tested."""
+        named = tuple(sorted(models))
+        return {client: named if client in self._tested else () for client in clients}
 
     def score_received(self, plan: Plan, work: Round) -> None:
         """Score the received models that several clients share."""
@@ -81,28 +93,28 @@ class Evaluator:
         found = {model: self._measures(scores, round) for model, scores in work.scores.items() if model != "held"}
         if "held" in self.settings.models:
             never = {c: s for c, s in work.scores.get("received", {}).items() if c not in self.held}
-            found["held"] = self._measures({**self.held, **never}, round, self.made.clients - len(self.held))
+            found["held"] = self._measures({**self.held, **never}, round, len(self._tested) - len(self.held))
         return found
 
     def final_pass(self, stop: Callable[[], bool]) -> bool:
-        """Let every client receive and train once more. Results are stored in portions, so that it can be resumed.
+        """Let every tested client receive and train once more. Results are stored in portions, so it can be resumed.
 
         Returns False if ``stop`` ended it before it was complete.
         """
-        last, clients = self.made.experiment.rounds, range(self.made.clients)
+        last, clients = self.made.experiment.rounds, self.made.tested
         moment = Moment(self.made.job.seed, self.server.moment.episode, last)
         done, failed = self.ledger.final_scores()
         missing = [client for client in clients if client not in done and client not in failed]
         if not missing and self.ledger.has_final():
             return True
         server = self._preview_server(last + 1)
-        payloads, packed = self._payloads_for(clients, server), Packed()
-        keeps = self._keeps
+        work, packed = Round(server.moment), Packed()
+        payloads, keeps = self._payloads_for(clients, server, work), self._keeps
         for start in range(0, len(missing), FINAL_TOGETHER):
             if stop():
                 return False
             portion = missing[start : start + FINAL_TOGETHER]
-            failures: dict[int, str] = {}
+            failures = {client: work.failed.get(client, NO_MODEL) for client in portion if client not in payloads}
             models: dict[int, bytes] = {}
             later = partial(self.tasks.later, "final", moment=server.moment, greedy=True, want_model=keeps)
             tasks = [later(client, payloads[client], packed) for client in portion if client in payloads]
@@ -122,7 +134,7 @@ class Evaluator:
 
     def new_pass(self, stop: Callable[[], bool]) -> bool:
         """Let every new client receive and adapt; like the final pass, it can be resumed."""
-        clients, last = self.made.job.federation.newcomers, self.made.experiment.rounds
+        clients, last = self.made.tested_newcomers, self.made.experiment.rounds
         moment = Moment(self.made.job.seed, self.server.moment.episode, last)
         done, failed = self.ledger.final_scores("new")
         missing = [client for client in clients if client not in done and client not in failed]
@@ -143,7 +155,8 @@ class Evaluator:
             count = f"{len(reasons)} of {len(clients)} new clients failed"
             sentence = f"{count} and are not in its numbers (first reason: {reasons[0]})"
             warn(self.ledger.store, self.callbacks, sentence)
-        self.ledger.commit_final_metrics(moment, self._measures(done, last), "new")
+        drawn_from = population(self.settings.clients, self.made.job.federation.new)
+        self.ledger.commit_final_metrics(moment, self._measures(done, last, population=drawn_from), "new")
         return True
 
     @property
@@ -160,7 +173,7 @@ class Evaluator:
             )
             warn(self.ledger.store, self.callbacks, sentence)
         elif reasons:
-            count = f"{len(reasons)} of {self.made.clients} clients failed in the final pass"
+            count = f"{len(reasons)} of {len(self.made.tested)} clients failed in the final pass"
             sentence = f"{count} and are not in its numbers (first reason: {reasons[0]})"
             warn(self.ledger.store, self.callbacks, sentence)
 
@@ -170,8 +183,10 @@ class Evaluator:
         The config holds the name of its network in the method's family; empty: the run's own network.
         """
         server = self._preview_server(self.made.experiment.rounds + 1)
-        # prepare for all clients, as the final pass does: a client's payload may depend on the others
-        payload = self._payloads_for(range(self.made.clients), server)[client]
+        # prepare for all tested clients, as the final pass does: a client's payload may depend on the others
+        others = self.made.tested
+        everyone = others if client in self._tested else sorted([*others, client])
+        payload = self._payloads_for(everyone, server)[client]
         task = self.tasks.later("final", client, payload, Packed(), server.moment, greedy=True, want_model=True)
         (result,) = self.tasks.execute([task])
         if result.failure is not None or result.reply is None:
@@ -182,9 +197,10 @@ class Evaluator:
         self, payloads: Mapping[int, Payload]
     ) -> tuple[dict[bytes, list[int]], list[tuple[int, Payload]]]:
         """Group clients that receive the same model, by its weights; list the other clients outside the cohort."""
-        everyone = dict(payloads)
-        others = [client for client in range(self.made.clients) if client not in payloads]
-        if others and self.settings.clients == "all":
+        everyone = {client: payload for client, payload in payloads.items() if client in self._tested}
+        tested = () if self.settings.clients == "cohort" else self.made.tested
+        others = [client for client in tested if client not in payloads]
+        if others:
             server = self.server if self.method.pure_prepare else self._preview_server(self.server.round)
             everyone |= self._payloads_for(others, server)
         alike: dict[bytes, list[int]] = {}
@@ -204,10 +220,10 @@ class Evaluator:
         private = bool(self.made.kept) and client in self.ledger.stateful
         return self.method.received_from_payload and not private
 
-    def _payloads_for(self, clients: Sequence[int], server: Server) -> dict[int, Payload]:
-        """The payloads that these clients would receive now."""
+    def _payloads_for(self, clients: Sequence[int], server: Server, work: Round | None = None) -> dict[int, Payload]:
+        """The payloads that these clients would receive now; ``work`` learns who failed before."""
         prepared = self.method.prepare(server, clients)
-        return dict(self.phases.drive(prepared, server, Round(server.moment), preview=True))
+        return dict(self.phases.drive(prepared, server, work or Round(server.moment), preview=True))
 
     def _preview_server(self, round: int) -> Server:
         """A copy of the server. Its changes have no consequences."""

@@ -4,12 +4,24 @@ import torch
 from torch import Tensor
 
 from fedtailor.data import Federation
+from fedtailor.data.partitions import Resampled
 from fedtailor.errors import UserError
 from fedtailor.learning.measures import Measuring, chosen
 from fedtailor.learning.objectives import FOR_CLASSES, FOR_NUMBERS
 from fedtailor.learning.own import own_function
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.runs.settings import Experiment
+
+
+def check_shared_samples(settings: Experiment) -> None:
+    """Raise a `UserError` if clients share samples, and the settings need samples with one owner."""
+    if not isinstance(settings.data.partition, Resampled):
+        return
+    kind = "data.partition.kind = 'resampled' gives a sample to several clients"
+    if settings.attack is not None and settings.attack.kind == "label-flip":
+        raise UserError(f"{kind}, so attack.kind = 'label-flip' would change the labels of honest clients: use 'scale'")
+    if settings.training.dp_sgd is not None:
+        raise UserError(f"{kind}, so training.dp_sgd cannot say what it promises about a sample: choose another one")
 
 
 def measuring_of(settings: Experiment, federation: Federation) -> Measuring:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedtailor.learning import Score
 from fedtailor.learning.measures import Measure, Measuring, measure
+from fedtailor.runs.statistics import half_width
 
 USUAL_MEASURING = Measuring()
 
@@ -47,8 +48,9 @@ class Measures:
     untrained: int = 0  # clients that never trained; the model that they would receive counts as held
     more: Mapping[str, MeasureSummary] = field(default_factory=dict)  # further measures by name
     headline: str = "accuracy"  # the measure of tables and curves
+    population: int = 0  # the clients that the tested ones were drawn from; 0 if these are all
 
-    NOT_STORED: ClassVar = ("more", "headline")
+    NOT_STORED: ClassVar = ("more", "headline", "population")
 
     @property
     def main(self) -> MeasureSummary:
@@ -63,21 +65,32 @@ class Measures:
             return MeasureSummary(*spread, clients=known, undefined=self.clients - known, percent=True)
         return self.more.get(measure, MeasureSummary(None, None, None, None, None, 0, self.clients))
 
+    @property
+    def interval(self) -> float | None:
+        """Half of the 95 % interval of the headline's mean over all clients; None unless a sample was tested."""
+        return half_width(self.main.deviation, self.main.clients, self.population)
+
     def as_dict(self) -> dict[str, Any]:
         """The measures as one JSON document; further ones are under ``measures``."""
         values = asdict(self)
-        more, headline = values.pop("more"), values.pop("headline")
+        more, headline, population = (values.pop(key) for key in ("more", "headline", "population"))
+        values |= {"population": population, "interval": self.interval} if population else {}
         return {**values, "headline": headline, "measures": more} if more else values
 
 
 def measures(
-    scores: Mapping[int, Score], round: int = 0, untrained: int = 0, measuring: Measuring = USUAL_MEASURING
+    scores: Mapping[int, Score],
+    round: int = 0,
+    untrained: int = 0,
+    measuring: Measuring = USUAL_MEASURING,
+    population: int = 0,
 ) -> Measures:
     """Compute the measures of a model from every client's score; clients without test samples do not count."""
     tested = [score for _, score in sorted(scores.items()) if score.samples > 0]
     more = {name: _summary(measure(name), tested) for name in measuring.further}
     if not tested:
-        return Measures(round, None, None, None, None, None, None, None, 0, 0, untrained, more, measuring.headline)
+        nothing = Measures(round, None, None, None, None, None, None, None, 0, 0, untrained, more, measuring.headline)
+        return replace(nothing, population=population)
     correct = np.array([score.correct for score in tested], dtype=np.float64)
     loss = np.array([score.loss for score in tested], dtype=np.float64)
     samples = np.array([score.samples for score in tested], dtype=np.float64)
@@ -92,6 +105,7 @@ def measures(
         untrained=untrained,
         more=more,
         headline=measuring.headline,
+        population=population,
     )
     if measuring.classes:
         return found

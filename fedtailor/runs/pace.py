@@ -1,9 +1,9 @@
 """How long a run will take, from the time of a few training steps on this machine."""
 
-import math
 import os
 import time
 
+import numpy as np
 import torch
 
 from fedtailor.learning import TrainOptions, train
@@ -35,21 +35,21 @@ def steps_of_a_run(made: Assembly) -> float:
     """The mini-batches of all rounds, of evaluations (a forward pass counts a third), and of the final pass."""
     settings, federation, training = made.experiment, made.job.federation, made.job.training
     batch = training.batch_size
-    by_client = [
-        training.steps or math.ceil(int(size) / batch) * made.method.passes(training.epochs)
-        for size in federation.train.sizes
-    ]
-    tests = sum(math.ceil(int(size) / batch) for size in federation.test.sizes) * FORWARD
+    by_client = -(-federation.train.sizes // batch) * made.method.passes(training.epochs)  # mini-batches of a task
+    if training.steps:
+        by_client = np.full(federation.everyone, training.steps)
+    final = [*made.tested, *made.tested_newcomers]
+    tests = float((-(-federation.test.sizes[final] // batch)).sum()) * FORWARD
     every = settings.evaluation.every
     tested = settings.rounds // every if every else 0
-    mean = sum(by_client) / made.clients
+    mean = float(by_client[: made.clients].mean())
     rounds = settings.rounds * largest_cohort(settings, made.clients) * mean
-    return rounds + tested * tests + (sum(by_client) + tests if settings.evaluation.final else 0)
+    return rounds + tested * tests + (float(by_client[final].sum()) + tests if settings.evaluation.final else 0)
 
 
 def _seconds_of_a_step(made: Assembly) -> float | None:
     samples, training = made.job.federation.samples, made.job.training
-    largest = max(range(made.clients), key=lambda client: made.job.federation.train.sizes[client])
+    largest = int(made.job.federation.train.sizes[: made.clients].argmax())
     rows = made.job.federation.train[largest][: training.batch_size]
     stream = torch.Generator().manual_seed(0)
     try:

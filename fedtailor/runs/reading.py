@@ -18,6 +18,7 @@ from fedtailor.runs.frames import frame
 from fedtailor.runs.measures import Measures, MeasureSummary
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
+from fedtailor.runs.sampling import population
 from fedtailor.runs.settings import Experiment, recorded
 from fedtailor.runs.store import DATABASE, Store, in_use
 
@@ -67,6 +68,7 @@ class Run:
 
     @property
     def name(self) -> str:
+        """The name of the run."""
         return str(self.settings["name"])
 
     @property
@@ -219,7 +221,15 @@ class Run:
                 more[model][measure] = MeasureSummary(**row, **self._measuring["measures"][measure])
         for row in latest.values():
             del row["episode"]
-        return {model: Measures(**row, more=more[model], headline=self.headline) for model, row in latest.items()}
+        return {
+            model: Measures(**row, more=more[model], headline=self.headline, population=self._population(model))
+            for model, row in latest.items()
+        }
+
+    def _population(self, model: str) -> int:
+        """The clients that those with scores of a model were drawn from; 0 if all were tested."""
+        tested = self.settings["evaluation"].get("clients", "all")
+        return population(tested, self.new_clients if model == "new" else self.client_count)
 
     def curve(self) -> list[dict[str, Any]]:
         """The headline measure of every evaluated round and model: mean, pooled, deviation, worst and worst tenth."""

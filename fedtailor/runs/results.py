@@ -265,6 +265,27 @@ def equal_rows(scores: Mapping[str, Hashable], methods: Mapping[str, Method], tr
     return notes
 
 
+def sampled_rows(measured: Mapping[str, Iterable[Measures | None]]) -> list[Note]:
+    """A note for rows in which a sample of the clients was tested, with the widest interval of their means.
+
+    Parameters
+    ----------
+    measured
+        By row, the measures of the headline model in all seeds.
+    """
+    known = {
+        row: [found for found in those if found is not None and found.population] for row, those in measured.items()
+    }
+    rows = tuple(row for row, those in known.items() if those)
+    found = [(one.interval, one) for those in known.values() for one in those if one.interval is not None]
+    if not found:
+        return []
+    width, one = max(found, key=lambda pair: pair[0])
+    shown = f"{100 * width:.1f} points" if one.main.percent else f"{width:.3g}"
+    said = f"over {one.clients:,} of {one.population:,} clients, the same for all rows of a seed"
+    return [Note(rows, f"{said}; 95 % interval of a run's mean over all clients: at most ± {shown}")]
+
+
 def mean(values: Iterable[float | None]) -> float | None:
     """The mean of the values that are known."""
     known = [value for value in values if value is not None]

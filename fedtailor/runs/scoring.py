@@ -18,17 +18,25 @@ REMEMBERED = 8  # number of models whose scores are kept
 class Scorer:
     """Scores models, and caches the latest scores: a model that is both received and global is scored once."""
 
-    def __init__(self, tasks: Tasks, sizes: Any, moment: Moment, family: Collection[str] = (), together: bool = True):
+    def __init__(
+        self,
+        tasks: Tasks,
+        sizes: Any,
+        moment: Moment,
+        family: Collection[str] = (),
+        together: bool = True,
+        tested: Sequence[int] | None = None,
+    ):
         self.tasks, self.sizes, self.moment = tasks, sizes, moment
+        self.tested = range(len(sizes)) if tested is None else tested  # the clients that models of the server meet
         self.together = SCORED_TOGETHER if together else 1
         self.family = family  # the names of the method's other networks
         self._memo: dict[tuple[str, str, tuple[int, ...]], dict[int, Score]] = {}
 
     def models(self, models: Mapping[str, Weights]) -> dict[str, dict[int, Score]]:
-        """Score every model of the server on the test sets of all clients."""
-        everyone = range(len(self.sizes))
+        """Score every model of the server on the test sets of all clients that are tested."""
         return {
-            name: self.scores(pack(weights), everyone, name if name in self.family else "")
+            name: self.scores(pack(weights), self.tested, name if name in self.family else "")
             for name, weights in models.items()
         }
 

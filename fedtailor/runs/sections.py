@@ -52,8 +52,10 @@ class Evaluation(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     every: int = Field(1, ge=0, description="rounds between two evaluations; 0: only at the end")
-    clients: Literal["all", "cohort"] = Field(
-        "all", description="test the received models of all clients, or only of the cohort"
+    clients: Literal["all", "cohort"] | Annotated[int, Field(ge=2)] = Field(
+        "all",
+        description="test the received models of all clients, only of the cohort, or of a number of clients that the "
+        "seed draws: then only these are tested, in the final pass too, and results come with a 95 % interval",
     )
     models: tuple[Measured, ...] = Field(
         ("received", "held", "global"), description="models that are tested during the run"

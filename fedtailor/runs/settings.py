@@ -224,6 +224,9 @@ def _validate(values: dict[str, Any], where: str) -> Experiment:
     cohort, clients = made.participation.clients, made.data.filled.clients
     if cohort is not None and clients is not None and cohort > clients:
         problems.append(f"participation.clients = {cohort}: there are only {clients} clients (data.clients)")
+    tested = made.evaluation.clients
+    if isinstance(tested, int) and clients is not None and tested > clients:
+        problems.append(f"evaluation.clients = {tested}: there are only {clients} clients (data.clients)")
     if made.data.source != "folder":
         given = [f"data.{name}" for name in FOLDER_ONLY if getattr(made.data, name)]
         if given:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
-from scipy.stats import t
-
 CONFIDENCE = 0.95
 SEEDS = 3  # fewer seeds decide nothing
 LEVEL = 2.0  # points; of measures that are not percentages, % of the other row's value
@@ -76,6 +74,22 @@ class Wins:
     lost: int
 
 
+def half_width(deviation: float | None, tested: int, population: int) -> float | None:
+    """Half of the 95 % t-interval of the mean over a population, from a sample without replacement.
+
+    ``deviation`` is that of the sample, divided by its size. None without a sample, or with one of a single client.
+
+    Examples
+    --------
+    >>> round(half_width(0.1, 101, 10_001), 6), half_width(0.1, 20, 20), half_width(0.1, 20, 0)
+    (0.01974, 0.0, None)
+    """
+    if not population or tested < 2 or deviation is None:
+        return None
+    error = deviation / math.sqrt(tested - 1) * math.sqrt(max(0.0, 1 - tested / population))
+    return _quantile(tested - 1) * error
+
+
 def interval(differences: Sequence[float]) -> Interval | None:
     """The 95 % t-interval of the mean; None for fewer than two numbers, or if one is not finite.
 
@@ -87,7 +101,7 @@ def interval(differences: Sequence[float]) -> Interval | None:
     if len(differences) < 2 or not all(map(math.isfinite, differences)):
         return None
     mean = fmean(differences)
-    half = float(t.ppf((1 + CONFIDENCE) / 2, len(differences) - 1)) * stdev(differences) / math.sqrt(len(differences))
+    half = _quantile(len(differences) - 1) * stdev(differences) / math.sqrt(len(differences))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -178,3 +192,10 @@ def comparisons_text(count: int) -> str:
     return (
         f"{count} comparisons were made; if no row truly differed, about {chance:.1f} of them would still be decided."
     )
+
+
+def _quantile(freedom: int) -> float:
+    """The quantile of the t-distribution that bounds the interval."""
+    from scipy.special import stdtrit  # scipy.stats, which takes half a second to import, calls it too
+
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))

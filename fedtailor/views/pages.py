@@ -124,9 +124,10 @@ def list_page(lines: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def _result(found: Mapping[str, Any]) -> str:
-    """The headline of a model in a summary."""
-    headline = found.get("headline", "accuracy")
+    """The headline of a model in a summary, with its interval if only some clients were tested."""
+    headline, width = found.get("headline", "accuracy"), found.get("interval")
     if headline == "accuracy":
-        return f"{percent(found['accuracy'])} %"
+        return f"{percent(found['accuracy'])}{'' if width is None else f' ± {percent(width)}'} %"
     shown = found["measures"][headline]
-    return f"{headline} {measured(shown['mean'], shown['percent'])}{' %' * shown['percent']}"
+    around = "" if width is None else f" ± {measured(width, shown['percent'])}"
+    return f"{headline} {measured(shown['mean'], shown['percent'])}{around}{' %' * shown['percent']}"

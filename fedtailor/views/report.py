@@ -129,10 +129,26 @@ def _spread(found: MeasureSummary) -> list[str]:
 def remarks(metrics: Mapping[str, Measures]) -> list[str]:
     """Remarks that explain the numbers."""
     untrained = metrics["held"].untrained if "held" in metrics else 0
-    said = [f"{untrained} of the clients never trained: the model they would receive counts as held."]
+    which = "tested clients" if "held" in metrics and metrics["held"].population else "clients"
+    said = [f"{untrained} of the {which} never trained: the model they would receive counts as held."]
     newcomers = metrics["new"].clients if "new" in metrics else 0
     new = [f"new: {newcomers} clients that took no part received and adapted the model at the end."]
-    return (said if untrained else []) + (new if newcomers else []) + _undefined(metrics)
+    return _drawn(metrics) + (said if untrained else []) + (new if newcomers else []) + _undefined(metrics)
+
+
+def _drawn(metrics: Mapping[str, Measures]) -> list[str]:
+    """That a sample of the clients was tested, and how near each mean is to that over all clients."""
+    sampled = [(model, found) for model, found in _ordered(metrics) if found.population]
+    if not sampled:
+        return []
+    widths = ", ".join(
+        f"{model} ± {measured(found.interval, found.main.percent)}"
+        for model, found in sampled
+        if found.interval is not None
+    )
+    first = sampled[0][1]
+    said = f"over {first.clients:,} of {first.population:,} clients; the worst are those of the tested clients"
+    return [f"{said}; 95 % interval of the mean over all clients: {widths}." if widths else f"{said}."]
 
 
 def _undefined(metrics: Mapping[str, Measures]) -> list[str]:

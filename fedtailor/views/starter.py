@@ -18,7 +18,7 @@ clients = 20
 # label = "died"    # the column of CSV files to predict; default: the last
 
 [data.partition]    # without it, your own clients stay as they are: kind = "given"
-kind = "dirichlet"  # or "iid", "pathological", "one-label", "mixed", "by-writer", "by-domain", "given"
+kind = "dirichlet"  # or "iid", "pathological", "one-label", "mixed", "resampled", "by-writer", "by-domain", "given"
 alpha = 0.1         # smaller: the clients differ more
 
 # [data.split]      # shares of every client's samples

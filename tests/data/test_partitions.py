@@ -1,6 +1,7 @@
 """What every partition and split promises, for any labels, clients and seed."""
 
 from dataclasses import replace
+from math import exp, lgamma
 from pathlib import Path
 from typing import Any
 
@@ -384,3 +385,51 @@ def test_drawers_and_domains_give_clients_their_names() -> None:
     domains = Shares.from_owners(np.array([0, 2, 3, 1, 2, 3]), 4)
     assert kinds.ByDomain().names(groups, names, domains) == ("anna-1", "anna-2", "bert-1", "carl-1")
     assert kinds.ByDomain().names(None, (), domains) == ()
+
+
+def test_resampled_clients_outnumber_the_samples_and_nobody_trains_on_a_test_sample() -> None:
+    chosen = synthetic(partition={"kind": "resampled", "size": 7, "test": 3, "alpha": 0.1}, clients=5000)
+    federation = build(chosen, 3)
+    assert federation.train.sizes.tolist() == [7] * 5000
+    assert federation.test.sizes.tolist() == [3] * 5000
+    official = federation.samples.official_test
+    assert not official[federation.train.indices].any()
+    assert official[federation.test.indices].all()
+    labels = federation.samples.y
+    for client in (0, 17, 4999):
+        assert set(labels[federation.test[client]]) <= set(labels[federation.train[client]])
+    assert build(chosen, 3).digest() == federation.digest() != build(chosen, 4).digest()
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1.0, 100.0])
+def test_alpha_decides_how_many_classes_a_resampled_client_has(alpha: float) -> None:
+    """A class with share p ~ Beta(alpha, 5 alpha) of six is missing among 20 draws with probability E (1 - p)^20 =
+    B(alpha, 5 alpha + 20) / B(alpha, 5 alpha): 1.17, 4.80 and 5.83 classes on average."""
+    labels = np.arange(600) % 6
+    shares = kinds.resampled(labels, 4000, numpy_stream(0, "test"), alpha, 20)
+    classes = [len(np.unique(labels[shares[client]])) for client in range(4000)]
+    missing = lgamma(6 * alpha) + lgamma(5 * alpha + 20) - lgamma(5 * alpha) - lgamma(6 * alpha + 20)
+    assert np.mean(classes) == pytest.approx(6 * (1 - exp(missing)), abs=0.05)
+    assert np.bincount(labels[shares.indices]).min() > 4000 * 20 / 6 * 0.9  # all classes are used alike
+
+
+@pytest.mark.parametrize(
+    "change", [{"split": {"train": 0.6, "val": 0.2, "test": 0.2}}, {"split": "official", "val": 0.1}]
+)
+def test_resampled_data_have_no_validation_samples(change: Any) -> None:
+    """One client's validation sample would be another's training sample."""
+    with pytest.raises(UserError, match=r"choose another data\.partition"):
+        build(synthetic(partition="resampled", **change), 0)
+    with pytest.raises(UserError, match=r"choose another data\.partition"):
+        build(synthetic(partition="resampled"), 0, needs_validation=True)
+
+
+def test_resampled_data_need_a_test_split_of_their_own() -> None:
+    with pytest.raises(UserError, match="needs a source with a test split of its own"):
+        build(synthetic(partition="resampled", synthetic={"test": 0.0}), 0)
+
+
+def test_shares_in_another_order_are_those_of_the_same_clients() -> None:
+    shares = Shares(np.array([5, 3, 8, 1, 9, 2]), np.array([0, 2, 2, 5, 6]))
+    other = shares.reordered([2, 0, 1, 3])
+    assert [other[client].tolist() for client in range(4)] == [[8, 1, 9], [5, 3], [], [2]]

@@ -9,6 +9,7 @@ from fedtailor.data.shares import Shares
 from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Memory, Moment, Payload, Server
 from fedtailor.models import Inputs, Network
+from fedtailor.parties.server import Numbered
 
 
 def server(**more: object) -> Server:
@@ -38,7 +39,8 @@ def test_what_the_server_made_of_replies_is_averaged_in_their_place() -> None:
 
 
 def test_clients_have_names() -> None:
-    assert server().names == ("client-0", "client-1")
+    assert list(server().names) == ["client-0", "client-1"]
+    assert Numbered(10**6)[-1] == "client-999999"  # none of them is stored
     named = server(names=("north", "south"))
     assert named.names == named.preview(lambda _: None).names == ("north", "south")
 

@@ -106,6 +106,15 @@ def test_without_settings_replies_stay_the_same_objects():
     assert not reasons
 
 
+def test_models_without_a_received_one_pass_the_gate_and_are_clipped():
+    """Their median is (0, 0): deviations from it point anywhere, and none of them is against the others."""
+    replies = {1: model(1, 0), 2: model(-1, 0), 3: model(0, 1), 4: model(0, -9), 5: model(0, 0)}
+    kept, reasons = filtered(replies, dict.fromkeys(replies, Payload()), gate=0.5, clip=1.0)
+    assert not reasons
+    assert all(kept[k] is replies[k] for k in (1, 2, 3, 5))
+    assert values(kept[4]) == [0, -1]
+
+
 def test_groups_that_are_not_models_stay():
     replies = {k: Payload({"prototypes": {"a": torch.tensor([10.0**k])}}) for k in (1, 2, 3)}
     kept, _ = filtered(replies, dict.fromkeys(replies, Payload()), clip=1.0, gate=0.5)

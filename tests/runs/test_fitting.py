@@ -16,6 +16,7 @@ from fedtailor.engines import Processes
 from fedtailor.errors import UserError
 from fedtailor.learning.measures import Predictions, values_and_sums
 from fedtailor.runs import Resources
+from fedtailor.runs.assembly import job_of
 from fedtailor.runs.statistics import Wins
 from fedtailor.views.comparison import comparison_grid
 from fedtailor.views.report import report
@@ -225,3 +226,13 @@ def test_held_measures_survive_a_resume(tmp_path: Path) -> None:
     fedtailor.resume(tmp_path / "cut").close()
     with fedtailor.Run(tmp_path / "whole") as whole, fedtailor.Run(tmp_path / "cut") as cut:
         assert whole.measures() == cut.measures()
+
+
+@pytest.mark.parametrize(
+    "change", [{"attack": {"kind": "label-flip"}}, {"training": {"dp_sgd": {"clip": 1, "noise": 1}}}]
+)
+def test_clients_that_share_samples_cannot_flip_labels_or_promise_privacy_of_a_sample(change: Any) -> None:
+    data = {"source": "synthetic", "partition": "resampled"}
+    with pytest.raises(UserError, match="gives a sample to several clients"):
+        job_of(fedtailor.experiment({"data": data, **change}), Resources())
+    job_of(fedtailor.experiment({"data": data, "attack": {"kind": "scale"}}), Resources())

@@ -1,5 +1,6 @@
 """A round that would leave a useless server is undone; a run in which nobody trains any more ends with one sentence."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -216,6 +217,24 @@ def test_a_final_pass_says_who_failed(without: list[int], warning: str | None, t
     assert [text.partition(" (first reason: ValueError: nothing to deploy)")[0] for text in found] == (
         [] if warning is None else [warning]
     )
+
+
+class Forgetful(FedAvg):
+    """The last client gets no model once the rounds are over."""
+
+    name: ClassVar = ""
+
+    def prepare(self, server: Server, cohort: Sequence[int]) -> dict[int, Payload]:
+        sent = super().prepare(server, cohort)
+        return {k: payload for k, payload in sent.items() if not (server.greedy and k == 2)}
+
+
+def test_a_final_pass_says_who_got_no_model(tmp_path: Path) -> None:
+    made = settings("Forgetful", rounds=1, evaluation={"every": 0, "final": True})
+    with fedtailor.run(made, folder=tmp_path / "run") as run:
+        (found,) = [text for text in run.summary().warnings if "final pass" in text]
+    assert found.startswith("1 of 3 clients failed in the final pass")
+    assert "the method sent it no model" in found
 
 
 def test_an_error_in_the_defence_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

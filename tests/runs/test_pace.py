@@ -32,6 +32,7 @@ def made(**changes: dict[str, Any]) -> Assembly:
         ({"evaluation": {"final": True}}, 3 * 4 * 8 + 4 * 8 + 8 / 3),
         ({"evaluation": {"every": 1}}, 3 * 4 * 8 + 3 * 8 / 3),
         ({"method": {"name": "ditto"}}, 2 * 3 * 4 * 8),
+        ({"evaluation": {"final": True, "every": 1, "clients": 2}}, 3 * 4 * 8 + 3 * 4 / 3 + 2 * 8 + 4 / 3),
     ],
 )
 def test_the_mini_batches_of_a_run_are_counted(changes: dict[str, Any], steps: float) -> None:

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from .base import PartitionSettings, Pool, Stream
 from .by_class import Groups, Mixed, OneLabel, Pathological, groups, mixed, one_label, pathological
+from .by_drawing import Resampled, resampled, resampled_tests
 from .by_group import ByDomain, ByWriter, Given, by_domain, by_writer, given
 from .by_proportion import Dirichlet, DirichletClients, Iid, dirichlet, dirichlet_clients, iid
 
@@ -28,6 +29,7 @@ __all__ = [
     "PartitionSettings",
     "Pathological",
     "Pool",
+    "Resampled",
     "Stream",
     "by_domain",
     "by_writer",
@@ -39,6 +41,8 @@ __all__ = [
     "mixed",
     "one_label",
     "pathological",
+    "resampled",
+    "resampled_tests",
 ]
 
 
@@ -48,7 +52,17 @@ def _from_name(value: Any) -> Any:
 
 Partition = Annotated[
     Annotated[
-        Iid | Pathological | Dirichlet | DirichletClients | Groups | OneLabel | Mixed | ByWriter | ByDomain | Given,
+        Iid
+        | Pathological
+        | Dirichlet
+        | DirichletClients
+        | Groups
+        | OneLabel
+        | Mixed
+        | Resampled
+        | ByWriter
+        | ByDomain
+        | Given,
         Field(discriminator="kind"),
     ],
     BeforeValidator(_from_name),

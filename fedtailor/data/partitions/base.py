@@ -27,6 +27,7 @@ class PartitionSettings(BaseModel):
 
     needs_classes: ClassVar[bool] = True
     pools_test: ClassVar[bool] = False  # also deals the official test samples, for every split
+    leaves_test: ClassVar[bool] = False  # never deals the official test samples, for every split
 
     def deal(self, pool: Pool, clients: int, stream: Stream) -> Shares:
         """Assign the samples of a pool to the clients."""

@@ -25,7 +25,7 @@ def run_facts(run: Run) -> Document:
     """A run: curves, each client's latest value by model, rewards, and the last cohort."""
     rounds = run.rounds()
     curves = _run_curves(run, rounds)
-    values = client_values(run)
+    ids, values = client_values(run)
     last = run.last()
     final = last["final"].main.mean if "final" in last else None
     return {
@@ -38,7 +38,7 @@ def run_facts(run: Run) -> Document:
         "axes": sorted({name for curve in curves for name in curve["x"]}),
         "curves": curves,
         "final": final,
-        "clients": {"names": list(run.names) or None, "values": values},
+        "clients": {"names": list(run.names) or None, "ids": ids, "values": values},
         "distribution": [
             {"label": model, "quantiles": found} for model, row in values.items() if (found := quantiles(row))
         ],
@@ -63,17 +63,21 @@ def _profile(run: Run, rounds: Sequence[Mapping[str, Any]]) -> Document | None:
     return {"round": some(found["round"]), **parts, "every": len(kept) == len(rounds)}
 
 
-def client_values(run: Run) -> dict[str, list[float | None]]:
-    """By model, the latest headline of every client; None where it is not known."""
+def client_values(run: Run) -> tuple[list[int] | None, dict[str, list[float | None]]]:
+    """By model, the latest headline of every client; None where it is not known.
+
+    Of very many clients, only those with a score, and at most so many that a page can hold: then their ids too.
+    """
     count = run.client_count + run.new_clients
-    found: dict[str, list[float | None]] = {}
-    for model in run.last():
-        row: list[float | None] = [None] * count
-        for score in run.scores(model):
-            row[score["client"]] = value_of(score, run.headline)
-        if any(value is not None for value in row):
-            found[model] = row
-    return found
+    known = {
+        model: {score["client"]: value_of(score, run.headline) for score in run.scores(model)} for model in run.last()
+    }
+    found = {model: row for model, row in known.items() if any(value is not None for value in row.values())}
+    ids = None
+    if count * len(found) > VALUES:
+        ids = thinned(sorted(set().union(*found.values())), VALUES // len(found))
+    shown = range(count) if ids is None else ids
+    return ids, {model: [row.get(client) for client in shown] for model, row in found.items()}
 
 
 def _run_curves(run: Run, rounds: Sequence[Mapping[str, Any]]) -> list[Document]:

@@ -51,3 +51,14 @@ def test_thinning_keeps_both_ends() -> None:
     kept = thinned(range(1000), 10)
     assert (len(kept), kept[0], kept[-1]) == (10, 0, 999)
     assert thinned([1, 2]) == [1, 2]
+
+
+def test_of_very_many_clients_a_run_shows_those_with_a_score(named_run: Path, monkeypatch) -> None:
+    with fedtailor.Run(named_run) as run:
+        whole = run_facts(run)["clients"]
+        assert whole["ids"] is None
+        monkeypatch.setattr(facts, "VALUES", 3 * len(whole["values"]))
+        found = run_facts(run)["clients"]
+        assert len(found["ids"]) == 3
+        for model, values in found["values"].items():
+            assert values == [whole["values"][model][client] for client in found["ids"]]

@@ -32,7 +32,8 @@ const Views = (() => {
     const chart = FT.el("div");
     const draw = () => {
       const values = facts.clients.values[state.model];
-      const cells = values.map((value, client) => ({
+      const ids = facts.clients.ids; // of very many clients only some are here
+      const cells = values.map((value, place) => [value, ids ? ids[place] : place]).map(([value, client]) => ({
         client, value, label: facts.clients.names ? facts.clients.names[client] : String(client),
         marked: facts.status === "running" && cohort.has(client), note: facts.status === "running" && cohort.has(client) ? "took part in the last round" : null,
       }));
