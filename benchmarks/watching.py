@@ -138,7 +138,7 @@ def main() -> None:
         "of_each_pair": [round(pair[True].seconds / pair[False].seconds, 4) for pair in pairs],
         "processor_time_followed_over_alone": median(lambda pair: pair[True].processor / pair[False].processor),
         "of_each_pair_processor_time": [round(pair[True].processor / pair[False].processor, 4) for pair in pairs],
-        "processor_of_the_dashboard": median(lambda pair: pair[True].dashboard / pair[True].seconds),
+        "processor_time_dashboard_over_run": median(lambda pair: pair[True].dashboard / pair[True].processor),
         "pages_read_in_a_run": median(lambda pair: pair[True].pages),
         "seconds_of_a_run": median(lambda pair: pair[False].seconds),
         "cores": os.cpu_count(),
