@@ -19,9 +19,8 @@ SNIPPET = re.compile(r'```(python|toml|sh)(?: title="(.*?)")?\n(.*?)```', re.DOT
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a language; fences are read in pairs, so that a closing one opens nothing."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return [text for name, text in found if name == language]
+    found = re.findall(r"^```(.*?)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [body for name, body in found if name == language]
 
 
 def run_in_order(text: str, folder: Path, small: bool = False) -> str:
