@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,10 +17,26 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import fedtailor
+from fedtailor.__main__ import main
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = {"flower", "ray", "rl", "bo", "dp", "track", "export", "text", "notebook", "images", "docs", "all", "dev"}
+EXTRAS = {
+    "flower",
+    "ray",
+    "ui",
+    "rl",
+    "bo",
+    "dp",
+    "track",
+    "export",
+    "text",
+    "notebook",
+    "images",
+    "docs",
+    "all",
+    "dev",
+}
 PIN = re.compile(r"^(\S+?)==(\S+)(?: ; (.*?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
 
 
@@ -78,6 +95,36 @@ def test_the_extras_are_those_that_the_documentation_names() -> None:
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `([a-z]+)` ", page, re.MULTILINE))
     assert named == set(PROJECT["optional-dependencies"]), "docs/install.md"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda file: file.name)
+def test_a_workflow_is_marked_untried_and_calls_what_exists(file: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("# Untried: ")
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read"}, "a job that needs more says so itself"
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    assert all(("uses" in step) != ("run" in step) for step in steps)
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for step in steps:
+        for line in step.get("run", "").splitlines():
+            program, *words = shlex.split(line)
+            assert program != "make" or set(words) <= targets, line
+            assert program != "fedtailor" or main([words[0], "--help"]) == 0, line
+
+
+def test_the_commands_in_the_head_of_the_container_file_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    assert text.startswith("# Untried: ")
+    commands = [shlex.split(line) for line in re.findall(r"fedtailor fedtailor (.*)", text)]
+    assert {words[0] for words in commands} == {"serve", "join"}
+    for words in commands:
+        assert main([words[0], "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert [word for word in words if word.startswith("--") and word not in shown] == []
+    for source in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE):
+        assert all((ROOT / name).exists() for name in source.split())
 
 
 def test_the_citation_has_the_version_and_the_five_papers() -> None:

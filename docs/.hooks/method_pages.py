@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from markup import cell, code, rows_of, text_of
 
 from fedtailor.methods import catalogue
+from fedtailor.runs.toml import value_text
 from fedtailor.views.cards import card_lines, method_facts
 
 DOCS = Path(__file__).parent.parent
@@ -63,7 +64,7 @@ def _generated(name: str) -> Iterator[str]:
 def _reflowed(text: str) -> list[str]:
     """The lines of a docstring, one for each part such as ``Client:``; the page wraps them."""
     lines: list[str] = []
-    for line in text.splitlines():
+    for line in text.replace("``", "").splitlines():
         if not lines or re.match(r"[A-Z][\w ,.()]{1,40}: ", line):
             lines.append(line)
         else:
@@ -78,7 +79,7 @@ def _settings(facts: dict[str, Any]) -> Iterator[str]:
     yield from ("```toml", "[method]", f'name = "{facts["name"]}"', "```", "")
     rows = []
     for key, one in facts["settings"].items():
-        default = "–" if one["default"] is None else code(one["default"])
+        default = "–" if one["default"] is None else code(value_text(one["default"]))
         rows.append((code(key), cell(one["allowed"]), default, cell(text_of(one["about"]))))
     yield from rows_of(SETTINGS, rows)
     yield from (f"\n!!! note\n    {sentence[0].upper()}{sentence[1:]}." for sentence in facts["inert"])

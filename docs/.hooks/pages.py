@@ -17,6 +17,7 @@ PAGES = {
     "reference/settings.md": settings_page,
     "reference/cli.md": cli_page,
 }
+ALL_CARDS = Path("methods.md")  # the search finds the pages of the methods instead
 EACH = "methods/*.md"  # stands in the menu for the pages of all methods
 
 
@@ -34,6 +35,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     place = Path(page.file.src_uri)
+    if place == ALL_CARDS:
+        page.meta["search"] = {"exclude": True}
     if place.parent == Path("methods") and place.stem != "index":
         return str(_made(lambda: method_page(place.stem, markdown)))
     return markdown

@@ -182,7 +182,7 @@ class Run:
     def privacy(self) -> tuple[Promise, ...]:
         """The differential privacy of the complete run; empty before its end, and without privacy."""
         stored = self._store.meta("privacy") or []
-        return tuple(Promise(**{**row, "not_covered": tuple(row["not_covered"])}) for row in stored)
+        return tuple(map(Promise.read, stored))
 
     def federation(self, federation: Federation | None = None) -> Federation:
         """The clients' data, built again from the settings; a `UserError` if they are not those of the run.
