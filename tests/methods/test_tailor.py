@@ -168,6 +168,14 @@ def test_the_budget_limits_who_is_asked(budget: float, asked: int, tmp_path: Pat
     assert counted == asked
 
 
+def test_the_budget_counts_the_clients_of_a_round(tmp_path: Path) -> None:
+    """6 rounds of 2 clients are 12 passes: 1.5 x 12 / 5.5 = 3.3."""
+    engine = Counting()
+    experiment = {**DIGITS, "participation": {"clients": 2}, "method": {"name": "tailor", "budget": 1.5}}
+    fedtailor.run(experiment, folder=tmp_path / "run", resources=Resources(engine=engine)).close()
+    assert engine.asked == 3
+
+
 class StopAfter(Callback):
     """Presses Ctrl-C after a round."""
 
