@@ -82,6 +82,24 @@ def test_every_snippet_of_a_page_runs_in_order(page: str, left: str, tmp_path: P
     assert (tmp_path / left).exists()
 
 
+def test_every_snippet_of_deploy_runs_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    known: dict[str, object] = {}
+    for language, text in re.findall(r"```(python|sh)\n(.*?)```", page, re.DOTALL):
+        if language == "python":
+            exec(text, known)
+            continue
+        for line in text.splitlines():
+            words = shlex.split(line)[1:]
+            inline = ["--engine", "inline", "--set", "data.samples=240"] if words[0] == "run" else []
+            assert main([*words, *inline]) == 0, line
+    assert len(list((tmp_path / "exports" / "everyone").iterdir())) == 4
+    assert (tmp_path / "predictions.csv").read_text(encoding="utf-8").startswith("sample,prediction,probability of 0")
+
+
 def test_every_snippet_of_tune_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fedtailor.cli.options import Json, RunFolder
+from fedtailor.cli.options import Formats, Json, Licence, RunFolder
+from fedtailor.cli.settings import split_list
 
 commands = typer.Typer()
 
@@ -28,6 +29,8 @@ def adapt(
         float | None,
         typer.Option(help="Speed of the client's device as in [devices]; default: the median of the run's devices."),
     ] = None,
+    formats: Formats = "safetensors",
+    licence: Licence = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write; default: exports/NAME.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -40,4 +43,8 @@ def adapt(
     from fedtailor import runs
     from fedtailor.views.adaptation import show_adapted
 
-    show_adapted(runs.adapt(run, data, out, name=name, passes=passes, speed=speed, label=label), as_json)
+    chosen = split_list(formats) or []
+    done = runs.adapt(
+        run, data, out, name=name, passes=passes, speed=speed, label=label, formats=chosen, licence=licence
+    )
+    show_adapted(done, as_json)

@@ -30,3 +30,7 @@ Track = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress; warnings are still shown.")]
+Formats = Annotated[
+    str, typer.Option("--format", metavar="A,B", help="safetensors, torch, onnx (extra export), with commas.")
+]
+Licence = Annotated[str | None, typer.Option(help="The licence of the model, for its card.")]

@@ -40,7 +40,13 @@ def prepared_inputs(
 
 def normalise(images: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
     """Bytes (samples, height, width, channels) as standardised floats (samples, channels, height, width)."""
-    scale = 1 / (255 * torch.tensor(std or (1.0,), dtype=torch.float64))
-    shift = -torch.tensor(mean or (0.0,), dtype=torch.float64) / torch.tensor(std or (1.0,), dtype=torch.float64)
-    floats = images.to(torch.float32).mul_(scale.float()).add_(shift.float())
+    scale, shift = channel_factors(mean, std)
+    floats = images.to(torch.float32).mul_(scale).add_(shift)
     return floats.permute(0, 3, 1, 2)
+
+
+def channel_factors(mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """What a byte of each channel is multiplied by, and what is then added to it, to standardise it."""
+    deviation = torch.tensor(std or (1.0,), dtype=torch.float64)
+    shift = -torch.tensor(mean or (0.0,), dtype=torch.float64) / deviation
+    return (1 / (255 * deviation)).float(), shift.float()

@@ -92,7 +92,8 @@ class LastState(nn.GRU):
     def forward(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
         states, _ = super().forward(self.embedding(tokens))  # (batch, tokens, hidden)
         last = tokens.ne(PADDING).sum(-1).clamp(min=1) - 1
-        return states[torch.arange(len(tokens), device=tokens.device), last]  # type: ignore[no-any-return]
+        # Not len(tokens): it would make the number of samples a constant of an exported program.
+        return states[torch.arange(tokens.shape[0], device=tokens.device), last]  # type: ignore[no-any-return]
 
     @property
     def work(self) -> int:

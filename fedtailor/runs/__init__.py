@@ -6,7 +6,20 @@ from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport
 from fedtailor.runs.comparing import Comparison, compare
 from fedtailor.runs.differing import diff
 from fedtailor.runs.episodes import Interrupted
-from fedtailor.runs.exporting import Model, export_client, export_global, load_model
+from fedtailor.runs.exporting import (
+    Exported,
+    Model,
+    Predictions,
+    client_folder,
+    export_client,
+    export_clients,
+    export_global,
+    export_server,
+    folder_name,
+    load_model,
+    load_onnx,
+    predict,
+)
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.measures import Measures
 from fedtailor.runs.reading import Run, all_runs
@@ -25,9 +38,11 @@ __all__ = [
     "ComparisonRow",
     "ComparisonSummary",
     "Experiment",
+    "Exported",
     "Interrupted",
     "Measures",
     "Model",
+    "Predictions",
     "Resources",
     "RoundClock",
     "RoundReport",
@@ -36,13 +51,19 @@ __all__ = [
     "Tuning",
     "adapt",
     "all_runs",
+    "client_folder",
     "compare",
     "describe_devices",
     "diff",
     "experiment",
     "export_client",
+    "export_clients",
     "export_global",
+    "export_server",
+    "folder_name",
     "load_model",
+    "load_onnx",
+    "predict",
     "pretrain",
     "resume",
     "run",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 from fedtailor.errors import UserError
 from fedtailor.learning import sample_rate, why_not_private
@@ -39,6 +39,11 @@ class Promise:
     delta: float
     rounds: int
     not_covered: tuple[str, ...]
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> "Promise":
+        """Read a promise that a run recorded."""
+        return cls(**{**stored, "not_covered": tuple(stored["not_covered"])})
 
     @property
     def sentence(self) -> str:

@@ -1,16 +1,13 @@
 """Adapts a run's model to a client that never took part. The run does not change."""
 
 import os
-import shutil
 import statistics
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 
 from fedtailor import imports
 from fedtailor.data import Federation, Samples
@@ -28,7 +25,8 @@ from fedtailor.methods import Method, Payload, spec
 from fedtailor.runs.accounting import Promise
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.callbacks import Callback
-from fedtailor.runs.exporting import write_model
+from fedtailor.runs.exporting import ClientData, Deployable, write_model
+from fedtailor.runs.exporting.formats import chosen_formats
 from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.ledger import deployed_ledger
 from fedtailor.runs.newcomers import Welcome
@@ -38,6 +36,7 @@ from fedtailor.runs.starting import started
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Tasks
 
+UNCOVERED = "not covered: the samples of the new client, which adapted the model without noise"
 NewData = str | Path | Mapping[str, Any] | tuple[Any, Any]
 
 
@@ -73,6 +72,8 @@ def adapt(
     passes: int | None = None,
     speed: float | None = None,
     label: str | None = None,
+    formats: Iterable[str] = ("safetensors",),
+    licence: str | None = None,
 ) -> Adapted:
     """Give a client that never took part a personal model. The run does not change.
 
@@ -96,6 +97,8 @@ def adapt(
         The speed of the client's device as in ``[devices]``, if the run has devices; by default their median.
     label : str, optional
         The column of a CSV file to predict; by default that of the run, or the last one.
+    formats, licence
+        As in `export_client`.
 
     Returns
     -------
@@ -115,6 +118,7 @@ def adapt(
     >>> [score["passes"] for score in done.scores], done.samples["test"]
     ([0, 1, 3], 10)
     """
+    chosen = chosen_formats(formats)
     name = name or (Path(data).expanduser().stem if isinstance(data, str | Path) else "new-client")
     if not is_name(name):
         raise UserError(f"name = {name!r}: {NAMES_A_FOLDER}")
@@ -130,7 +134,7 @@ def adapt(
         job = started(replace(job, counts_work=settings.devices is not None, measures=measures), store)
         numbers = sorted({1, passes}) if passes else [0]
         results, round = _results(store, settings, job, numbers, speed)
-        promises = [Promise(**{**row, "not_covered": ()}).sentence for row in store.meta("privacy") or []]
+        promises = [Promise.read(row).sentence for row in store.meta("privacy") or []]
     if (failure := next((result.failure for result in results if result.failure), None)) is not None:
         raise UserError(f"{name} cannot adapt the model of {run} ({spec(settings.method)}): {failure}")
     classes = bool(federation.samples.classes)
@@ -148,9 +152,11 @@ def adapt(
         "samples": samples,
         "scores": scores,
     }
-    facts |= {"privacy": promises} if promises else {}
+    facts |= {"privacy": [*promises, UNCOVERED]} if promises else {}
     assert results[-1].reply is not None
-    _write(place, job, Payload.unpack(results[-1].reply), facts)
+    model = Payload.unpack(results[-1].reply)
+    own = ClientData.of(federation, federation.clients)
+    write_model(place, Deployable(job, model.config["network"], model["model"], facts, own), chosen, licence)
     return Adapted(place, name, samples, scores)
 
 
@@ -250,17 +256,3 @@ def _shown(result: Result, model: str, classes: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"accuracy": score.correct / score.samples} if classes else {}
     shown["loss"] = score.loss / score.samples
     return {**shown, **({"measures": dict(score.values)} if score.values else {})}
-
-
-def _write(place: Path, job: Job, model: Payload, facts: dict[str, Any]) -> None:
-    """Write the folder at once: it is complete or does not exist."""
-    draft: Path | None = None
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-        write_model(draft, job, model.config["network"], model["model"], facts, again=True)
-        os.rename(draft, place)
-    except (OSError, SafetensorError) as error:
-        if draft is not None:
-            shutil.rmtree(draft, ignore_errors=True)
-        raise UserError(f"{place} cannot be written: {getattr(error, 'strerror', None) or error}") from None

@@ -3,6 +3,7 @@
 Equal models are stored once. The setting ``evaluation.keep_models`` limits how much they may take.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,11 @@ def outline(federation: Federation) -> dict[str, Any]:
     return {"outline": federation.outline(), "arrays": shapes}
 
 
-def described(recorded: dict[str, Any], clients: int) -> Federation:
-    """A federation without samples from its `outline`, for the card of a model."""
-    clients += recorded["outline"].get("new", 0)
+def described(recorded: dict[str, Any], clients: int, sizes: Sequence[int] | None = None) -> Federation:
+    """A federation without samples from its `outline`; ``sizes`` are the clients' numbers of training samples."""
+    everyone = clients + recorded["outline"].get("new", 0)
     arrays = {name: np.zeros((0, *shape), np.dtype(kind)) for name, (kind, shape) in recorded["arrays"].items()}
-    arrays |= {name: np.zeros(clients + 1, np.int64) for name in arrays if name.endswith("_offsets")}
+    arrays |= {name: np.zeros(everyone + 1, np.int64) for name in arrays if name.endswith("_offsets")}
+    if sizes is not None:
+        arrays["train_offsets"][1:] = np.cumsum([*sizes, *[0] * (everyone - len(sizes))])
     return Federation.from_arrays(arrays, recorded["outline"])

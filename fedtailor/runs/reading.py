@@ -184,7 +184,7 @@ class Run:
     def privacy(self) -> tuple[Promise, ...]:
         """The differential privacy of the complete run; empty before its end, and without privacy."""
         stored = self._store.meta("privacy") or []
-        return tuple(Promise(**{**row, "not_covered": tuple(row["not_covered"])}) for row in stored)
+        return tuple(map(Promise.read, stored))
 
     @property
     def best(self) -> Best | None:

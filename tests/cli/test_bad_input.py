@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import fedtailor
+
 DEMO = str(Path(__file__).parents[2] / "recipes" / "demo")
 FILES = {
     "twice.toml": "rounds = 1\nrounds = 2\n",
@@ -18,6 +20,7 @@ FILES = {
     "otherwise.py": "class Thing: pass\n",
     "broken.npz": "not a zip",
     "broken.pt": "not a zip",
+    "table.csv": "age,sex\n30,m\n",
     "junk/a.npz": "nothing",
     "recipe/reproduce.toml": "title = 3\n",
 }
@@ -257,6 +260,26 @@ COMMANDS = [
     (["export", "runs/done", "--client", "nobody"], "nobody"),
     (["export", "runs/done", "--client", "0", "--out", "broken.npz"], "broken.npz"),
     (["export", "nowhere", "--global"], "nowhere is not a run"),
+    (["export", "runs/done", "--client", "0", "--format", "onx"], "did you mean 'onnx'"),
+    (["export", "runs/done", "--client", "0", "--format", ""], "name at least one format"),
+    (["export", "runs/done", "--all", "--out", "junk"], "junk exists"),
+    (["export", "runs/done", "--all", "--out", "broken.npz/all"], "broken.npz is not a folder"),
+    (["export", "runs/done", "--all", "--global"], "--all"),
+    (["export", "runs/done", "--group", "nope"], "nope"),
+    (["predict"], "EXPORT"),
+    (["predict", "model"], "DATA"),
+    (["predict", "nowhere", "broken.npz"], "nowhere is not an export"),
+    (["predict", "runs/done", "broken.npz"], "runs/done is not an export"),
+    (["predict", "model", "missing.csv"], "missing.csv does not exist"),
+    (["predict", "model", "broken.npz"], "broken.npz cannot be read"),
+    (["predict", "model", "twice.toml"], "twice.toml is not read here"),
+    (["predict", "model", "table.csv"], "table.csv is a table, but the model takes 8 x 8 pixels"),
+    (["predict", "model", "recipe"], "recipe holds no PNG or JPEG images"),
+    (["predict", "model", "table.csv", "--format", "onnx"], "model holds no model.onnx"),
+    (["predict", "model", "table.csv", "--format", "torch"], "--format"),
+    (["predict", "model", "table.csv", "--out", "broken.npz"], "broken.npz exists"),
+    (["predict", "damaged", "table.csv"], "damaged holds a damaged model"),
+    (["adapt", "runs/done", "--data", "broken.npz", "--format", "onx"], "did you mean 'onnx'"),
     (["adapt", "runs/done"], "--data"),
     (["adapt", "nowhere", "--data", "broken.npz"], "nowhere is not a run"),
     (["adapt", "runs/done", "--data", "broken.npz"], "broken.npz"),
@@ -301,6 +324,9 @@ def place(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     for name, text in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
+    for name in ("model", "damaged"):
+        fedtailor.export_client(finished, 0, folder / name)
+    (folder / "damaged" / "model.safetensors").write_bytes(b"nothing")
     (folder / "latin.toml").write_bytes(b'name = "caf\xe9"\n')
     yield folder
     for name in ("unimportable", "unparsable", "otherwise"):

@@ -60,7 +60,7 @@ BAD = {
     "not a run, draw": (["draw", "runs"], "is not a run"),
     "damaged run, draw": (["draw", "runs/bad"], "damaged"),
     "no such client": (["export", "runs/done", "--client", "99"], "0 to 3"),
-    "no such server model": (["export", "runs/done", "--global", "--model", "group 1"], "group 1"),
+    "no such server model": (["export", "runs/done", "--group", "group 1"], "group 1"),
     "export of nothing": (["export", "runs/done"], "--client"),
     "export of both": (["export", "runs/done", "--client", "1", "--global"], "--client"),
     "list of nothing": (["list", "nowhere"], "nowhere does not exist"),

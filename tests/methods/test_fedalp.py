@@ -31,6 +31,7 @@ from fedtailor.methods.fedalp import FedALP
 from fedtailor.models import ModelSettings
 from fedtailor.models import build as build_network
 from fedtailor.runs import Callback, Interrupted, RoundReport
+from fedtailor.runs.exporting.finding import RunModels
 from fedtailor.runs.store import Store
 from fedtailor.weights import Weights, mean
 from tests.support.problem import Played, play, targets
@@ -233,7 +234,8 @@ def test_beta_of_one_makes_a_layer_of_every_group_its_own(tmp_path: Path) -> Non
     """That layer of W is the group's to the bit, whatever the global model is; the others take something of it."""
     with digits(tmp_path / "run", {"name": "fedalp", "beta": 1, "groups": 3}) as run:
         state = run.server_state()
-        _, _, models = fedtailor.runs.exporting.server_models(run.folder)
+        with RunModels(run.folder) as found:
+            models = {name: one.weights for name, one in found.server().items()}
     assert state["clustering"]["psi"].max(1).values.tolist() == [1.0] * 3
     for m, psi in enumerate(state["clustering"]["psi"].tolist()):
         for layer, share in zip(state["clustering"]["layers"], psi, strict=True):

@@ -19,8 +19,10 @@ EXAMPLES: list[Any] = [
     fedtailor.compare,
     fedtailor.Comparison,
     fedtailor.export_client,
+    fedtailor.export_clients,
     fedtailor.export_global,
     fedtailor.load_model,
+    fedtailor.predict,
     fedtailor.pretrain,
     fedtailor.tune,
 ]

@@ -44,7 +44,21 @@ class Preprocessing:
                 names.append(column.name)
             elif column.categories:
                 names += [f"{column.name} = {column.categories[code]}" for code in kept]
-        return (*names, *(f"{self.columns[j].name} is missing" for j in self._indicated))
+        return (*names, *(f"{self.columns[j].name} is missing" for j in self.indicated))
+
+    @property
+    def indicated(self) -> tuple[int, ...]:
+        """The features of which an input says whether they are missing."""
+        return self.missing if self.settings.indicator else ()
+
+    def row(self, client: int) -> int:
+        """The row of the statistics of a client; a `UserError` if there is none."""
+        if not len(self.mean):
+            raise UserError(
+                "these inputs are prepared with each client's own statistics, which this model does not have: export "
+                "the model of a client"
+            )
+        return client if len(self.mean) > 1 else 0
 
     def shape(self, given: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of a sample after pre-processing."""
@@ -62,12 +76,12 @@ class Preprocessing:
 
     def channels(self, client: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and deviation of the channels of a client's images, for values scaled to 0..1."""
-        row = self._row(client)
+        row = self.row(client)
         return tuple(self.mean[row].tolist()), tuple(self.scale[row].tolist())
 
     def apply(self, x: np.ndarray, client: int = 0) -> np.ndarray:
         """The inputs of the network, float32, for raw samples of a client that are not images."""
-        row, values = self._row(client), table(x)
+        row, values = self.row(client), table(x)
         absent = np.isnan(values)
         numbers = np.where(absent, self.fill[row], values)
         if self.settings.standardise:
@@ -76,7 +90,7 @@ class Preprocessing:
             return numbers.astype(np.float32).reshape(x.shape)
         blocks = [numbers[:, np.array([not column.categories for column in self.columns])]]
         blocks += [self._coded(values[:, j], j, row) for j, column in enumerate(self.columns) if column.categories]
-        blocks.append(absent[:, np.array(self._indicated, np.int64)])
+        blocks.append(absent[:, np.array(self.indicated, np.int64)])
         return np.concatenate(blocks, 1).astype(np.float32)
 
     def codes(self, rows: Any) -> np.ndarray:
@@ -116,18 +130,6 @@ class Preprocessing:
             missing=tuple(facts["missing"]),
             **{name: np.array(facts[name], np.float64).reshape(-1, facts["features"]) for name in STATISTICS},
         )
-
-    @property
-    def _indicated(self) -> tuple[int, ...]:
-        return self.missing if self.settings.indicator else ()
-
-    def _row(self, client: int) -> int:
-        if not len(self.mean):
-            raise UserError(
-                "these inputs are prepared with each client's own statistics, which this model does not have: export "
-                "the model of a client"
-            )
-        return client if len(self.mean) > 1 else 0
 
     def _coded(self, codes: np.ndarray, j: int, row: int) -> np.ndarray:
         """The inputs of a column with categories; a category that is missing or unknown is replaced, if it can be."""

@@ -15,14 +15,18 @@ PER_SAMPLE = ("y", "client", "group", "time")
 
 
 def read_npz(path: Path) -> Table:
-    """Read an ``.npz`` file; anything that is wrong with it is one sentence."""
+    """Read the samples of an ``.npz`` file; anything that is wrong with it is one sentence."""
+    return table_of_arrays(str(path), read_arrays(path))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of an ``.npz`` file."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+            return {name: archive[name] for name in archive.files}
     except Exception as problem:  # a file of unknown origin may raise anything
         detail = " ".join(str(problem).split()) or type(problem).__name__
         raise UserError(f"{path} cannot be read ({detail}): {HINT}") from problem
-    return table_of_arrays(str(path), arrays)
 
 
 def table_of_arrays(where: str, arrays: Mapping[str, np.ndarray]) -> Table:
@@ -43,7 +47,7 @@ def table_of_arrays(where: str, arrays: Mapping[str, np.ndarray]) -> Table:
     except ValueError:
         raise UserError(f"{where} has train, val and test samples of different shapes: make them alike") from None
     sizes = [len(arrays[_named("x", part)]) for part in parts]
-    x = _inputs(where, together["x"], vocabulary)
+    x = inputs_of(where, together["x"], vocabulary)
     return checked(
         Table(
             where,
@@ -57,7 +61,7 @@ def table_of_arrays(where: str, arrays: Mapping[str, np.ndarray]) -> Table:
             vocabulary=vocabulary,
             mean=_channels(where, "mean", arrays, x),
             std=_channels(where, "std", arrays, x),
-            columns=_columns(where, arrays, x),
+            columns=columns_of(where, arrays, x),
         )
     )
 
@@ -76,7 +80,8 @@ def _named(name: str, part: str) -> str:
     return name if part == "train" else f"{name}_{part}"
 
 
-def _columns(where: str, arrays: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[Column, ...]:
+def columns_of(where: str, arrays: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[Column, ...]:
+    """The columns that the arrays name; none if they do not."""
     if "columns" not in arrays:
         return ()
     try:
@@ -101,7 +106,8 @@ def _channels(where: str, name: str, arrays: Mapping[str, np.ndarray], x: np.nda
     return values
 
 
-def _inputs(where: str, x: np.ndarray, vocabulary: int) -> np.ndarray:
+def inputs_of(where: str, x: np.ndarray, vocabulary: int) -> np.ndarray:
+    """The array ``x`` as samples: images as they are, token ids as int32, other numbers as float32."""
     if x.dtype.kind not in "buif" or x.ndim < 2:
         raise UserError(
             f"{where} has an x of type {x.dtype} and shape {x.shape}: it must hold numbers, with a row per sample"

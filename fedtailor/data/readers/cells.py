@@ -135,7 +135,7 @@ def _names(tables: Sequence[Cells], roles: Roles) -> list[str]:
 def _column(name: str, tables: Sequence[Cells], roles: Roles) -> tuple[Column, list[np.ndarray]]:
     """A column of all tables: float32 numbers, or codes of categories; NaN is a missing value."""
     words = name in roles.categorical or any(name in table.words for table in tables)
-    numbers = None if words else [[_value(cell) for cell in table.columns[name]] for table in tables]
+    numbers = None if words else [[value(cell) for cell in table.columns[name]] for table in tables]
     if numbers is not None and all(value is not None for values in numbers for value in values):
         with np.errstate(over="ignore"):
             read = [np.array(values, np.float64).astype(np.float32) for values in numbers]
@@ -144,7 +144,7 @@ def _column(name: str, tables: Sequence[Cells], roles: Roles) -> tuple[Column, l
                 row = int(np.isinf(values).argmax())
                 raise UserError(f"{table.place(row)} has {table.columns[name][row]!r} in {name!r}: it is not finite")
         return Column(name), read
-    texts = [[None if _missing(cell) else _word(cell) for cell in table.columns[name]] for table in tables]
+    texts = [[None if missing(cell) else word(cell) for cell in table.columns[name]] for table in tables]
     categories = _categories(f"column {name!r}", tables, texts, name, f"leave it out with data.ignore = [{name!r}]")
     codes = {category: float(code) for code, category in enumerate(categories)}
     coded = [np.array([np.nan if t is None else codes[t] for t in column], np.float32) for column in texts]
@@ -154,7 +154,7 @@ def _column(name: str, tables: Sequence[Cells], roles: Roles) -> tuple[Column, l
 def _targets(label: str, tables: Sequence[Cells], roles: Roles) -> tuple[list[np.ndarray], tuple[str, ...]]:
     """The labels of all tables: numbers of classes, or targets to predict."""
     for table, row, cell in _all(label, tables):
-        if _missing(cell):
+        if missing(cell):
             raise UserError(f"{table.place(row)} has no label in {label!r}: add it or remove the row")
     cells = [cell for _, _, cell in _all(label, tables)]
     numbers = all(_number(cell) is not None for cell in cells)
@@ -165,7 +165,7 @@ def _targets(label: str, tables: Sequence[Cells], roles: Roles) -> tuple[list[np
             table, row, cell = next(found for found in _all(label, tables) if _number(found[2]) is None)
             raise UserError(f"{table.place(row)} has {cell!r} in {label!r}: data.target = 'number' needs numbers")
         return [np.array([float(cell) for cell in table.columns[label]], np.float32) for table in tables], ()
-    texts = [[_word(cell) for cell in table.columns[label]] for table in tables]
+    texts = [[word(cell) for cell in table.columns[label]] for table in tables]
     hint = "name the label with data.label" + (", or set data.target to 'number'" if numbers else "")
     classes = _categories(f"the label {label!r}", tables, texts, label, hint)
     codes = {name: code for code, name in enumerate(classes)}
@@ -212,7 +212,7 @@ def _texts(table: Cells, name: str | None, role: str) -> np.ndarray | None:
     if name is None:
         return None
     for row, cell in enumerate(table.columns[name]):
-        if _missing(cell):
+        if missing(cell):
             raise UserError(f"{table.place(row)} has no {role} in {name!r}: add it or remove the row")
     return np.array(table.columns[name])
 
@@ -233,13 +233,14 @@ def _moment(table: Cells, row: int, cell: str, name: str) -> float:
         ) from None
 
 
-def _missing(cell: str) -> bool:
+def missing(cell: str) -> bool:
+    """Whether a cell holds no value."""
     return cell.casefold() in MISSING
 
 
 def _number(cell: str) -> float | None:
     """The number in a cell; None for anything else, also for a missing value."""
-    if _missing(cell) or "_" in cell:
+    if missing(cell) or "_" in cell:
         return None
     try:
         return float(cell)
@@ -247,12 +248,12 @@ def _number(cell: str) -> float | None:
         return None
 
 
-def _value(cell: str) -> float | None:
+def value(cell: str) -> float | None:
     """A number, NaN for a missing value, None for a text."""
-    return float("nan") if _missing(cell) else _number(cell)
+    return float("nan") if missing(cell) else _number(cell)
 
 
-def _word(cell: str) -> str:
+def word(cell: str) -> str:
     """A category; codes such as 1 and 1.0 are the same."""
     number = _number(cell)
     return f"{number:.12g}" if number is not None else cell

@@ -18,7 +18,7 @@ def read_images(places: Sequence[tuple[Path, str]]) -> list[Table]:
     """Read folders of classes, each with its part: one table per folder, with the same size, channels and classes."""
     files = [[(kind.name, file) for kind in _folders(place) for file in _images(kind)] for place, _ in places]
     classes = sorted({name for found in files for name, _ in found})
-    opened = [[_open(file) for _, file in found] for found in files]
+    opened = [[(open_image(file), file) for _, file in found] for found in files]
     everything = [image for images in opened for image in images]
     channels = "L" if all(image.mode in GREY for image, _ in everything) else "RGB"
     tables = []
@@ -26,12 +26,11 @@ def read_images(places: Sequence[tuple[Path, str]]) -> list[Table]:
         if not found:
             raise UserError(f"{place} holds no images in folders of classes: {HINT}")
         _check_sizes(everything[0], images)
-        pixels = np.stack([np.asarray(image.convert(channels)) for image, _ in images])
         tables.append(
             checked(
                 Table(
                     str(place),
-                    x=pixels[..., None] if channels == "L" else pixels,
+                    x=np.stack([pixels(image, channels) for image, _ in images]),
                     y=np.array([classes.index(name) for name, _ in found], np.int64),
                     part=np.full(len(found), PARTS.index(part), np.int8),
                     classes=tuple(classes),
@@ -58,7 +57,14 @@ def _images(place: Path) -> list[Path]:
     return files
 
 
-def _open(file: Path) -> tuple[Any, Path]:
+def pixels(image: Any, channels: str) -> np.ndarray:
+    """The pixels of an image in Pillow's mode ``L`` or ``RGB``.  # uint8 (height, width, channels)"""
+    found = np.asarray(image.convert(channels))
+    return found[..., None] if channels == "L" else found
+
+
+def open_image(file: Path) -> Any:
+    """Read an image with Pillow; anything that is wrong with it is one sentence."""
     try:
         from PIL import Image
     except ImportError:
@@ -68,7 +74,7 @@ def _open(file: Path) -> tuple[Any, Path]:
             image.load()
             if image.mode not in (*GREY, *COLOUR):
                 raise UserError(f"{file} has pixels of mode {image.mode!r}: convert it to 8-bit grey or colour")
-            return image.copy(), file
+            return image.copy()
     except UserError:
         raise
     except Exception as problem:  # a file of unknown origin may raise anything

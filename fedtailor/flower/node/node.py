@@ -27,7 +27,7 @@ from fedtailor.messages.frames import Closed, decode, encode, receive, send
 from fedtailor.messages.trees import digest
 from fedtailor.methods import Payload, catalogue
 from fedtailor.runs.environment import environment
-from fedtailor.runs.exporting import write_model
+from fedtailor.runs.exporting import ClientData, Deployable, write_model
 
 
 class Node:
@@ -162,7 +162,9 @@ class Node:
             model = Payload.unpack(result.reply)
             facts = {"node": self.name, "client": header["client"], "run": header["run"], "rounds": header["rounds"]}
             place = self._run_folder(header) / "model"
-            write_model(place, job, model.config["network"], model["model"], facts, again=True)
+            data = ClientData.of(job.federation, header["client"])
+            deployable = Deployable(job, model.config["network"], model["model"], facts, data)
+            write_model(place, deployable, again=True)
         return replace(result, reply=None)
 
     # What stays in memory between messages
