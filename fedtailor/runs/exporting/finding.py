@@ -145,7 +145,8 @@ class RunModels:
 
     def _facts(self) -> dict[str, Any]:
         """What the cards of all models of the run say."""
-        done = self.store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]
+        best, last = best_of(self.store), self.store.rows("SELECT MAX(round) AS round FROM rounds")[0]["round"]
+        done = last if best is None else best.round
         source = self.settings.data.source
         facts: dict[str, Any] = {"run": self.settings.name, "rounds": done, "data": source}
         if source in SOURCES:
@@ -166,11 +167,10 @@ class RunModels:
         return facts
 
     def _server_score(self, name: str) -> dict[str, Any]:
-        """The latest score of a model of the server over all clients, or that of the best round if it is deployed."""
+        """The latest score of a model of the server over all clients; in the best round, if that is deployed."""
         best = best_of(self.store)
-        last = self.settings.rounds if best is None else best.round
-        where = "WHERE model = ? AND round <= ? ORDER BY episode DESC, round DESC LIMIT 1"
-        rows = self.store.read("metrics", where, [name, last])
+        which = "" if best is None else f"AND round = {best.round} "
+        rows = self.store.read("metrics", f"WHERE model = ? {which}ORDER BY episode DESC, round DESC LIMIT 1", [name])
         if not rows:
             return {}
         of = f"the test samples of {rows[0]['clients']} clients, their mean, in round {rows[0]['round']}"
