@@ -21,8 +21,8 @@ help:
 	@echo "make clean      remove the environment and caches (runs/ stays)"
 
 demo: .venv/installed
-	$(BIN)/fedtailor compare recipes/demo/digits.toml
 	@echo "to type fedtailor commands in this terminal, first: source $(BIN)/activate"
+	$(BIN)/fedtailor compare recipes/demo/digits.toml
 
 demo-hospitals: .venv/installed
 	$(BIN)/fedtailor compare recipes/demo/hospitals.toml

@@ -48,5 +48,5 @@ def test_the_sentences_are_what_the_runs_recorded(compared: Comparison) -> None:
         most = max(run.server_state()["timeline"]["latest"]["epochs"].values())
         assert f"{most} epochs" in told["hapfl"]
     with fedtailor.Run(compared.folder / "fedah-s0") as run:
-        assert "mixing-weights.png" in {path.name for path in draw(run, compared.folder / "pictures")}
+        assert "mixing.png" in {path.name for path in draw(run, compared.folder / "pictures")}
         assert {client for client, _ in run.client_states()} == set(range(4))

@@ -1,37 +1,35 @@
-"""FedAH: how much of the global head every client takes."""
+"""The mixing weights of FedAH's clients."""
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from fedtailor.runs import Run
-from fedtailor.views.curves import COLOURS, FAINT, new_figure, title
+from fedtailor.views.curves import new_figure, title
 from fedtailor.views.drawings import Drawing
+from fedtailor.views.panels.mixing import mixing_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NAMED = 40  # most clients that are named
+
 
 def drawings(run: Run) -> dict[str, Drawing]:
-    return {"mixing-weights": mixing_weights} if any("mix" in state for _, state in run.client_states()) else {}
+    return {"mixing": mixing} if mixing_weights(run, most=2) else {}
 
 
-def mixing_weights(run: Run) -> "Figure":
-    """A box for every client: its mixing weights, from 0, its own head, to 1, the global head."""
-    mixes = {k: state["mix"] for k, state in run.client_states() if "mix" in state}
-    figure = new_figure(9, 4.2)
+def mixing(run: Run) -> "Figure":
+    """The mean mixing weight of every client and parameter: 0 is the client's own model, 1 the global one."""
+    weights = mixing_weights(run)
+    names = list(next(iter(weights.values())))
+    figure = new_figure(3.5 + 0.9 * len(names), 2 + 0.22 * min(len(weights), NAMED))
     axes = figure.subplots()
-    values = [torch.cat([weight.flatten() for weight in mix.values()]).numpy() for mix in mixes.values()]
-    axes.boxplot(
-        values,
-        tick_labels=[run.label(k) for k in mixes],
-        showfliers=False,
-        showmeans=True,
-        medianprops={"color": COLOURS[0]},
-    )
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_ylabel("0: own head, 1: global head")
-    axes.set_xlabel("client")
-    axes.grid(color=FAINT, axis="y")
-    title(axes, run.name, "mixing weights of the head; triangles are means")
+    means = [[float(mix[name].mean()) for name in names] for mix in weights.values()]
+    image = axes.imshow(means, aspect="auto", cmap="viridis", vmin=0, vmax=1)
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    if len(weights) <= NAMED:
+        axes.set_yticks(range(len(weights)), [run.label(client) for client in weights])
+    axes.set_xlabel("parameter")
+    axes.set_ylabel("client")
+    figure.colorbar(image, ax=axes, label="mean mixing weight")
+    title(axes, run.name, "0: its own model, 1: the global one")
     return figure
