@@ -20,8 +20,8 @@ help:
 	@echo "make clean      remove the environment and caches (runs/ stays)"
 
 demo: .venv/installed
-	$(BIN)/fedtailor compare recipes/demo/digits.toml
 	@echo "to type fedtailor commands in this terminal, first: source $(BIN)/activate"
+	$(BIN)/fedtailor compare recipes/demo/digits.toml
 
 install: .venv/installed
 

@@ -13,10 +13,18 @@ from pydantic import BaseModel
 import fedtailor
 
 USING = {  # the exported names, by what they are for
-    "Run": ("run", "resume", "pretrain", "compare", "tune", "adapt", "track", "picture"),
+    "Run": ("run", "resume", "pretrain", "compare", "advise", "tune", "adapt", "diff", "track", "picture"),
     "Settings": ("experiment", "Experiment"),
     "Results": ("Run", "Comparison"),
-    "Models": ("export_client", "export_global", "load_model"),
+    "Models": (
+        "export_client",
+        "export_clients",
+        "export_server",
+        "export_global",
+        "load_model",
+        "load_onnx",
+        "predict",
+    ),
     "Data": ("Federation",),
     "Observe and fail": ("Callback", "UserError"),
 }
@@ -48,7 +56,7 @@ def _page(title: str, groups: Mapping[str, tuple[str, ...]]) -> str:
     lines = [INTRODUCTION.format(title=title)]
     for group, names in groups.items():
         lines += [f"## {group}", ""]
-        for name in names:
+        for name in (one for one in names if one in fedtailor.__all__):
             lines += list(_entry(name, getattr(fedtailor, name)))
     return "\n".join(lines)
 
@@ -92,7 +100,7 @@ def _signature(name: str, value: Any) -> Iterator[str]:
     kept = [one for key, one in signature.parameters.items() if key not in ("self", "cls")]
     signature = signature.replace(parameters=kept)
     text = re.sub(r"\b(?:fedtailor|collections|pathlib|typing|torch)(?:\.[a-z_]+)*\.(?=[A-Z])", "", str(signature))
-    text = text.replace("'", "") if "'" in text and '"' not in text else text
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)  # annotations that are strings
     if len(name + text) > 90 and kept:
         _, arrow, result = text.rpartition(" -> ")
         parameters = "".join(f"    {' '.join(one.split())},\n" for one in _split(text))

@@ -12,6 +12,9 @@ COUNTS_STARS = ' data-md-component="source"'  # the theme would ask the reposito
 def on_post_page(output: str, page: Any, **_: Any) -> str:
     """The stand-in for a worker comes before the theme's own script, which starts one."""
     script = f'<script src="{get_relative_url(SHIM, page.url)}"></script></head>'
+    output = output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
     return output.replace(COUNTS_STARS, "").replace("</head>", script, 1)
 
 

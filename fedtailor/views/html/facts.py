@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 
 def run_facts(run: Run) -> Document:
-    """A run: curves, each client's latest value by model, rewards, and the last cohort."""
+    """A run: curves, each client's latest value by model, and the last cohort."""
     rounds = run.rounds()
     curves = _run_curves(run, rounds)
     ids, values = client_values(run)
@@ -44,7 +44,6 @@ def run_facts(run: Run) -> Document:
         ],
         "cohort": rounds[-1]["cohort"] if rounds else [],
         "profile": _profile(run, rounds),
-        "rewards": {name: _thinned_rewards(found) for name, found in run.rewards().items()},
     }
 
 
@@ -197,8 +196,3 @@ def thinned(rows: Sequence[Any], most: int = POINTS) -> list[Any]:
     if len(rows) <= most:
         return list(rows)
     return [rows[round(k * (len(rows) - 1) / (most - 1))] for k in range(most)]
-
-
-def _thinned_rewards(values: Sequence[float]) -> dict[str, list[Any]]:
-    pairs = thinned(list(enumerate(values, 1)), 1000)
-    return {"x": [place for place, _ in pairs], "y": [value for _, value in pairs]}
