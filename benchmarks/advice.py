@@ -82,9 +82,9 @@ def main(runs: Path, names: list[str]) -> None:
 
 
 ABOUT = (
-    "Does `fedtailor advise` pick a method that is within noise of the best? The advice sees validation data of one "
-    "federation, that of seed 0. The table has test data, over several seeds: the recommended settings against every "
-    "method at the default settings of its recipe. How to read an advice: [advise](../advise.md)."
+    "Does `fedtailor advise` pick a method that is not decidedly worse than the best? The advice sees validation data of "
+    "one federation, that of seed 0. The table has test data, over several seeds: the recommended settings against "
+    "every method at the default settings of its recipe. How to read an advice: [advise](../advise.md)."
 )
 
 
@@ -159,7 +159,7 @@ def row(name: str, ours: dict[int, float], theirs: dict[int, float], order: list
 
 
 def judged(found: Difference) -> str:
-    return "not within noise of it" if found.outcome == "behind" else f"within noise or better ({found.outcome})"
+    return "decidedly worse" if found.outcome == "behind" else f"not decidedly worse ({found.outcome})"
 
 
 def settings_text(advice: Advice) -> str:
