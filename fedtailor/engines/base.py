@@ -30,6 +30,7 @@ class Job:
     measures: tuple[str, ...] = ()  # measures beside accuracy and loss
     measured: bool = False  # whether the engine measures how long tasks take on the clients' own devices
     attack: Attack | None = None  # what malicious clients send; their data are in the federation
+    initial: bytes | None = None  # the packed initial weights; None: those of the seed
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Task:
     state: bytes | None = None  # the client's stored state
     question: str = ""  # ask: the name of the method's function
     clients: tuple[int, ...] = ()  # score: the clients whose test sets are used
-    measure: tuple[str, ...] = ()  # fit: which of the models received and held to test
+    measure: tuple[str, ...] = ()  # fit: which of the models received and held to test; validation: held on val data
     greedy: bool = False
     want_model: bool = False  # final, adapt: whether to return the personal model
     passes: int | None = None  # adapt: passes over the client's data, instead of the run's epochs
@@ -72,6 +73,7 @@ class Result:
     seconds: float = 0.0  # wall time of the task on its worker
     work: float = 0.0  # multiply-adds of the method in a fit or ask, if the job counts work
     transfer: float = 0.0  # seconds in transit, if clients are remote
+    worker: int = 0  # which of the engine's workers did it; only for the record of time
 
 
 class Engine(ABC):
@@ -83,6 +85,9 @@ class Engine(ABC):
     remote: ClassVar[bool] = False
     # Whether the user asked to stop. The round loop looks at its boundaries, an engine while it waits for clients.
     stop: Callable[[], bool] = staticmethod(lambda: False)
+
+    def warm(self) -> None:  # noqa: B027
+        """Begin what takes time and needs no job, such as starting workers; returns at once."""
 
     @abstractmethod
     def start(self, job: Job) -> None:

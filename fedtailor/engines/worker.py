@@ -42,6 +42,7 @@ class Worker:
         self._second: Network | None = None
         self._family: dict[str, tuple[int, Network, Weights]] = {}  # by name: seed, network, initial weights
         self._work = WorkCounter()  # counts what the method does, not what the framework measures
+        self._checked: bytes | None = None  # the payload that passed the checks last, which many clients share
         attack, clients = job.attack, job.federation.clients
         self._malicious = frozenset[int]() if attack is None else attack.clients(clients, job.seed)
 
@@ -67,9 +68,12 @@ class Worker:
             reply = self._sent(client, self.method.upload(client), client.payload).pack()
         state = self._keep(client)
         trace = client.trace
-        if "held" in task.measure:
+        if {"held", "validation"} & {*task.measure}:
             self.method.personal(client)
+        if "held" in task.measure:
             scores["held"] = self._test(client)
+        if "validation" in task.measure:
+            scores["validation"] = self._test(client, "val")
         return Result(task.index, client.id, reply, state, scores, trace, work=client.spent)
 
     def _final(self, task: Task) -> Result:
@@ -190,12 +194,15 @@ class Worker:
     def _payload(self, task: Task) -> Payload:
         """Return what the server sent, after the checks."""
         payload = Payload.unpack(task.payload)
+        if task.payload is self._checked:
+            return payload
         sent = [name for name in self.method.family(self.job.model) if name in payload.groups]
         check(payload, self.initial, {name: self._family_network(name).weights() for name in sent})
+        self._checked = task.payload
         return payload
 
-    def _test(self, client: Client) -> Score:
-        x, y = self._tensors(client.id, "test")
+    def _test(self, client: Client, split: str = "test") -> Score:
+        x, y = self._tensors(client.id, split)
         with computing(client.model, self.job.training.precision):
             return evaluate(client.model, x, y, self._loss(y), self.job.measures)
 

@@ -5,6 +5,7 @@ from fedtailor.runs.advice import Advice, advise
 from fedtailor.runs.assembly import describe_devices
 from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport
 from fedtailor.runs.comparing import Comparison, compare
+from fedtailor.runs.differing import diff
 from fedtailor.runs.episodes import Interrupted
 from fedtailor.runs.exporting import (
     Exported,
@@ -56,6 +57,7 @@ __all__ = [
     "client_folder",
     "compare",
     "describe_devices",
+    "diff",
     "experiment",
     "export_client",
     "export_clients",

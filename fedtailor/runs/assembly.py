@@ -12,21 +12,16 @@ import torch
 
 from fedtailor.data import Federation
 from fedtailor.devices import VirtualClock, virtual_clock
-from fedtailor.engines import Job, family_network, shared_and_kept, usable_device
+from fedtailor.engines import Job, family_network, run_network, shared_and_kept, usable_device
 from fedtailor.errors import UserError
 from fedtailor.learning.precision import fails_in_bf16, resolved
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import (
-    AgentMethod,
     Memory,
     Method,
     Moment,
-    Policy,
     Server,
-    check_policy,
     find,
-    read_policy,
-    shape,
     spec,
     start,
 )
@@ -37,6 +32,7 @@ from fedtailor.runs.fitting import check_loss, check_shared_samples, measuring_o
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.sampling import check_tested, tested_clients, tested_newcomers
 from fedtailor.runs.settings import Experiment
+from fedtailor.runs.stopping import check_validation
 from fedtailor.weights import nbytes, select
 
 
@@ -100,7 +96,7 @@ def assemble(experiment: Experiment, job: Job, moment: Moment | None = None) -> 
     torch.set_num_threads(1)  # always one thread: the order of sums depends on the number of threads
     moment = moment or Moment(job.seed)
     seed = moment.network_seed
-    network = build(job.model, inputs_of(job.federation.samples), seed)
+    network = run_network(job, seed)
     shared, kept = shared_and_kept(job, network)
     family = {name: family_network(job, name, seed) for name in job.method.family(job.model)}
     return Assembly(experiment, job, moment, network, shared, kept, family, _clock(experiment, job))
@@ -131,6 +127,8 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
             raise UserError(f"training.precision = 'bf16': model {model.name!r} fails in bf16 ({reason}): use 'fp32'")
         check_privacy(settings, network)
     check_loss(settings, federation)
+    private = settings.privacy.hides_clients or settings.training.dp_sgd is not None
+    check_validation(settings.stopping, len(federation.val.indices), private)
     job = Job(
         settings.method,
         settings.model,
@@ -152,19 +150,6 @@ def check_data(settings: Experiment, federation: Federation, before: str, senten
     """Raise a `UserError` if the data are not those that a run began with; ``before`` is the digest of those."""
     if federation.digest() != before:
         raise UserError(f"{sentence}: the data in {settings.data.source!r} are not those it began with")
-
-
-def policy_of(settings: Experiment, job: Job) -> Policy | None:
-    """The policy of the settings, None without one; raises a `UserError` if it does not fit."""
-    method = settings.method
-    if not isinstance(method, AgentMethod):
-        return None
-    server = assemble(settings, job).server()  # even without a policy, so that an unknown decider fails here
-    if method.policy is None:
-        return None
-    policy = read_policy(method.policy)
-    check_policy(policy, method.policy, spec(method.rehearses or method), shape(method, server))
-    return policy
 
 
 def devices_digest(settings: Experiment, job: Job) -> str | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from fedtailor.runs.measures import Measures, MeasureSummary
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.sampling import population
-from fedtailor.runs.settings import Experiment, recorded
+from fedtailor.runs.settings import Experiment, method_dict, recorded
+from fedtailor.runs.stopping import VALIDATION, Best, best_of
 from fedtailor.runs.store import DATABASE, Store, in_use
 
 FRAMES = ("rounds", "metrics", "measures", "scores", "tasks", "events", "clock", "times", "phases", "curve")
@@ -77,9 +78,16 @@ class Run:
         return recorded(self.settings)
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """The method's table as the user gave it; `settings` has what its policy added."""
+        found: dict[str, Any] = self._store.meta("asked") or method_dict(self.experiment.method)
+        return found
+
+    @property
     def rounds_done(self) -> int:
-        """Complete rounds, counted over all episodes."""
-        return self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]  # type: ignore[no-any-return]
+        """Complete rounds, counted over all episodes; those before its start too, if it goes on from another run."""
+        done = self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]
+        return int(done) + int((self.start or {}).get("after", 0))
 
     @property
     def client_count(self) -> int:
@@ -184,6 +192,16 @@ class Run:
         stored = self._store.meta("privacy") or []
         return tuple(map(Promise.read, stored))
 
+    @property
+    def best(self) -> Best | None:
+        """The best round so far by validation data; None without ``stopping``."""
+        return best_of(self._store)
+
+    @property
+    def start(self) -> dict[str, Any] | None:
+        """What the run started from: path, digest, round, what was carried over; None for the initial model."""
+        return self._store.meta("start")  # type: ignore[no-any-return]
+
     def federation(self, federation: Federation | None = None) -> Federation:
         """The clients' data, built again from the settings; a `UserError` if they are not those of the run.
 
@@ -228,7 +246,7 @@ class Run:
 
     def _population(self, model: str) -> int:
         """The clients that those with scores of a model were drawn from; 0 if all were tested."""
-        tested = self.settings["evaluation"].get("clients", "all")
+        tested = "all" if model == VALIDATION else self.settings["evaluation"].get("clients", "all")
         return population(tested, self.new_clients if model == "new" else self.client_count)
 
     def curve(self) -> list[dict[str, Any]]:
@@ -321,6 +339,12 @@ class Run:
         stored = {key: self._store.state("server", key) for key in keys or known}
         return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
 
+    def client_states(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What every client with a state of its own keeps between rounds, one client after the other."""
+        for key in sorted(map(int, self._store.state_keys("client"))):
+            if (data := self._store.state("client", key)) is not None:
+                yield key, plain(unpack(data)["state"])
+
     def agents(self) -> dict[str, dict[str, Any]]:
         """By decision, the present state of its agent, with ``best`` if pre-training keeps the best policy."""
         found: dict[str, dict[str, Any]] = {}
@@ -383,6 +407,9 @@ class Run:
             clock=self._clock_summary() if self._has_clock else None,
             warnings=self.warnings,
             privacy=self.privacy,
+            best=self.best,
+            stopped=self._store.meta("stopped"),
+            start=self.start,
         )
 
     def _clock_summary(self) -> ClockSummary:
@@ -390,7 +417,7 @@ class Run:
         ends = {row["episode"]: row["begin"] + row["seconds"] for row in rows}  # of each episode's last round
         causes = Counter(cause(event["detail"]) for event in self.events() if event["kind"] == "failed")
         return ClockSummary(
-            seconds=sum(ends.values()),
+            seconds=sum(ends.values()) - (self.start or {}).get("seconds", 0.0),
             latency=mean(row["latency"] for row in rows),
             idle=mean(row["idle"] for row in rows),
             late=causes["late"],

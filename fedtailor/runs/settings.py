@@ -13,11 +13,20 @@ from fedtailor.devices import Devices
 from fedtailor.engines import Attack, EngineSettings
 from fedtailor.errors import UserError
 from fedtailor.learning import TrainingSettings
-from fedtailor.methods import Method, find, spec
+from fedtailor.methods import NO_POLICY, Method, find, spec
 from fedtailor.models import ModelSettings
 from fedtailor.parties import Aggregation, Privacy
 from fedtailor.runs.mistakes import Mistakes, mistakes, shown, shown_key
-from fedtailor.runs.sections import CompareSettings, Evaluation, Participation, PretrainSettings, TrackerName
+from fedtailor.runs.sections import (
+    Checkpoints,
+    CompareSettings,
+    Evaluation,
+    Participation,
+    PretrainSettings,
+    Start,
+    Stopping,
+    TrackerName,
+)
 
 NAMES_A_FOLDER = "it names a folder: use letters, digits, '-', '_' and '.'"
 
@@ -61,6 +70,8 @@ class Experiment(BaseModel):
         The clients' devices; without them there is no virtual clock.
     attack : Attack or None
         The malicious clients of a simulation; without it all are honest.
+    stopping, checkpoints, start : settings or None
+        The best round and the early end, the rounds whose states are kept, and the run or file to start from.
 
     Examples
     --------
@@ -90,6 +101,9 @@ class Experiment(BaseModel):
     privacy: Privacy = Privacy()
     attack: Attack | None = Field(None, description="malicious clients of a simulation; without it all are honest")
     evaluation: Evaluation = Evaluation()
+    stopping: Stopping | None = Field(None, description="the best round by validation data; without it the last one")
+    checkpoints: Checkpoints | None = Field(None, description="rounds whose states are kept; without it the last only")
+    start: Start | None = Field(None, description="the run or file to start from; without it the initial model")
     engine: EngineSettings = EngineSettings()
     compare: CompareSettings = CompareSettings()
     pretrain: PretrainSettings = PretrainSettings()
@@ -102,7 +116,7 @@ class Experiment(BaseModel):
     @property
     def carves_validation(self) -> bool:
         """Whether clients get validation data."""
-        return self.validation or self.method.needs_validation
+        return self.validation or self.method.needs_validation or self.stopping is not None
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as plain values; `experiment` turns them back into the same experiment."""
@@ -154,12 +168,19 @@ def experiment(
 
 def recorded(values: Mapping[str, Any]) -> Experiment:
     """The experiment of settings that a run or a comparison has stored, maybe with a name of an earlier version."""
+    with imports.foreign():
+        return experiment(of_this_version(values))
+
+
+def of_this_version(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that a run or a comparison has stored, as this version says them."""
     values = _copy(values)
-    table = values.get("compare", {})
+    table, method = values.get("compare", {}), values.get("method", {})
     if "metric" in table:
         table["model"] = table.pop("metric")
-    with imports.foreign():
-        return experiment(values)
+    if "agents" in method:  # before there were built-in policies, a run without one stored nothing
+        method.setdefault("policy", NO_POLICY)
+    return values
 
 
 def method_dict(method: Method) -> dict[str, Any]:
@@ -209,6 +230,8 @@ def _find(name: str, where: str) -> type[Method]:
 def _validate(values: dict[str, Any], where: str) -> Experiment:
     """Make the experiment, or raise one error about everything that is wrong."""
     values, problems = dict(values), []
+    if isinstance(values.get("start"), str | Path):
+        values["start"] = {"path": str(values["start"])}
     if "method" in values:
         try:
             values["method"] = make_method(values["method"], where)
@@ -257,7 +280,7 @@ def _change(values: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 # Tables that may be given as a bare name: partition = "iid", method = "fedavg"
-_BARE = {"partition": "kind", "method": "name", "profiles": "kind", "availability": "kind"}
+_BARE = {"partition": "kind", "method": "name", "profiles": "kind", "availability": "kind", "start": "path"}
 
 
 def _copy(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Store:
         with ExitStack() as opened, self._user_errors():
             mode = "mode=rw"
             if write or still:
-                self._lock = _lock(folder) if write else _shared_lock(folder)
+                self._lock = lock(folder) if write else _shared_lock(folder)
                 if self._lock is not None:
                     opened.callback(os.close, self._lock)
             if still:  # without a log of writes, and while nobody writes, SQLite needs no files of its own
@@ -192,14 +192,34 @@ class Store:
                 )
 
     def copy_states(self, scope: str, to: str) -> None:
-        """Replace the states ``to`` by those of another scope."""
-        keys = self.state_keys(scope)
-        for key in {*keys, *self.state_keys(to)}:
-            self.set_state(to, key, self.state(scope, key) if key in keys else None)
+        """Replace the states ``to`` by those of another scope. What has not changed is not written."""
+        known = {row["key"]: row["digest"] for row in self._names(to)}
+        names = {row["key"]: row["digest"] for row in self._names(scope)}
+        for key in known.keys() - names.keys():
+            self.set_state(to, key, None)
+        for key, name in names.items():
+            if known.get(key) != name:
+                label = row_digest({"scope": to, "key": key, "data": name})
+                values = "SELECT ?, key, digest, ?, data FROM state WHERE scope = ? AND key = ?"
+                with self._user_errors():
+                    self._db.execute(f"INSERT OR REPLACE INTO state {values}", (to, label, scope, key))
+
+    def _names(self, scope: str) -> list[dict[str, Any]]:
+        return self.rows("SELECT key, digest FROM state WHERE scope = ?", [scope])
 
     def forget(self, *scopes: str) -> None:
         """Delete every state of these scopes."""
         self._db.executemany("DELETE FROM state WHERE scope = ?", [(scope,) for scope in scopes])
+
+    def shrink(self) -> None:
+        """Give the pages of deleted rows back to the disk; this briefly needs as much room as is left in the file."""
+        try:
+            for step in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                self._db.execute(step)
+        except sqlite3.OperationalError as error:
+            raise UserError(
+                f"{self.path} could not shrink ({error}): what was deleted is gone, but only this run can use its room"
+            ) from None
 
     def scores(self, model: str, episode: int, round: int) -> dict[int, Score]:
         """Every client's score of a model in a round."""
@@ -313,7 +333,7 @@ def _shared_lock(folder: Path) -> int | None:
     return file
 
 
-def _lock(folder: Path) -> int:
+def lock(folder: Path) -> int:
     """Lock the run for this process. The lock always ends with the process."""
     try:
         file = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

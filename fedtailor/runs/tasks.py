@@ -19,6 +19,7 @@ class Tasks:
     def __init__(self, engine: Engine, store: Store, callbacks: Callback, stateful: set[int]):
         self.engine, self.store, self.callbacks = engine, store, callbacks
         self.stateful = stateful  # clients whose state is in the store
+        self.scope = "client"  # of their states
         self.watch = Stopwatch()
 
     def later(
@@ -42,7 +43,7 @@ class Tasks:
                 state = states[client]
             elif client in self.stateful:
                 with self.watch.phase("store"):
-                    state = self.store.state("client", client)
+                    state = self.store.state(self.scope, client)
             with self.watch.phase("codec"):
                 data = packed.of(payload)
             return Task(kind, index, moment, client, data, state, **more)
@@ -52,10 +53,18 @@ class Tasks:
     def execute(self, tasks: Sequence[Callable[[int], Task]]) -> Iterator[Result]:
         """Results in the order of the tasks, each as soon as all earlier ones have arrived."""
         early: dict[int, Result] = {}
+        kinds: dict[int, str] = {}
         given = 0
-        for result in self.engine.run(task(index) for index, task in enumerate(tasks)):
+
+        def made() -> Iterator[Task]:
+            for index, later in enumerate(tasks):
+                task = later(index)
+                kinds[index] = task.kind
+                yield task
+
+        for result in self.engine.run(made()):
             early[result.index] = result
-            self.watch.busy += result.seconds
+            self.watch.worked(result.worker, kinds.get(result.index, ""), result.seconds)
             self.callbacks.task_done(given + len(early), len(tasks))
             while given in early:
                 yield early.pop(given)

@@ -38,21 +38,8 @@ def test_every_command_ends_its_help_with_an_example(call, words: tuple[str, ...
 # The examples in the order in which a user could type them; each finds what earlier ones wrote.
 STORY = (
     *("version", "doctor", "methods", "models", "new", "data list", "data show", "data get", "data deal", "data"),
-    *(
-        "devices",
-        "run",
-        "resume",
-        "show",
-        "list",
-        "draw",
-        "report",
-        "track",
-        "dashboard",
-        "export",
-        "predict",
-        "pretrain",
-    ),
-    *("adapt", "compare", "tune", "advise", "reproduce", ""),
+    *("devices", "run", "resume", "show", "list", "draw", "report", "track", "dashboard", "export", "predict"),
+    *("pretrain", "adapt", "diff", "prune", "compare", "tune", "advise", "reproduce", ""),
     *("keys init", "keys add", "serve", "join", "keys"),
     *("keys request", "keys approve", "keys revoke", "keys audit"),
 )

@@ -56,6 +56,8 @@ def trial_settings(settings: Experiment, seed: int, models: tuple[Measured, ...]
         "track": (),
         "privacy": settings.privacy.model_copy(update={"generator": "seeded"}),  # a search can be repeated
         "evaluation": evaluation,
+        "stopping": None,  # the search itself decides by validation data
+        "checkpoints": None,
         "compare": CompareSettings(model=compare.model, pooled=compare.pooled),
     }
     return settings.model_copy(update=changes)
@@ -120,6 +122,8 @@ def check(folder: Path, all_settings: Iterable[Experiment], data: Federation) ->
         imports.remember(spec(settings.method))
         if settings.engine.kind == "flower":
             raise UserError("trials run in a simulation: set engine.kind to inline, processes or ray")
+        if settings.start is not None:
+            raise UserError("start: it may have learned from the samples that trials are judged on; remove [start]")
         made = assemble(settings, job_of(settings, Resources(data)))
         if reason := lacks_model(settings, made.server()):
             raise UserError(f"{spec(settings.method)}: {reason}")
