@@ -147,6 +147,16 @@ class DataSettings(Settings):
             raise unknown("data.source", source, [*SOURCES, *OWN_SOURCES])
         return source
 
+    @model_validator(mode="after")
+    def _validation_is_split_off(self) -> "DataSettings":
+        official = self.split == "official" or (self.split is None and self.may_be_divided)
+        if self.val and not official:
+            raise ValueError(
+                f"val = {self.val:g} is for split = 'official': with fractions it is data.split.val, and train, val "
+                "and test sum to 1"
+            )
+        return self
+
     @property
     def may_be_divided(self) -> bool:
         """Whether only the data can say if they come divided among clients."""

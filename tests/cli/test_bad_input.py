@@ -84,6 +84,7 @@ SETTINGS = [
     ("data.samples=5", "5"),
     ("data.seed=-1", "data.seed"),
     ("data.val=2", "data.val"),
+    ("data.val=0.2", "data.split.val"),
     ("data.source=folder", "data.folder"),
     ("data.folder=junk", 'only data.source = "folder" reads your own files'),
     ("data.label=sex", 'only data.source = "folder" reads your own files'),
