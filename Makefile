@@ -3,7 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo demo-hospitals policies install test lint unit browser coverage test-slow test-federation benchmark mutants lock docs clean
+.PHONY: help demo demo-hospitals policies install test lint unit browser coverage test-slow test-federation benchmark \
+	bench-peers mutants lock docs clean
 
 help:
 	@echo "make demo       install and compare four baselines with the five systems on bundled data (about a minute)"
@@ -14,6 +15,7 @@ help:
 	@echo "make test-slow  the proofs that take minutes"
 	@echo "make test-federation  a real federation on this machine, and everything that can go wrong in it"
 	@echo "make benchmark  speed and memory as ratios (needs FEDTAILOR_DATA with fashion-mnist)"
+	@echo "make bench-peers  the same rounds in FedTailor, plain torch, Flower and pfl, as ratios (about ten minutes)"
 	@echo "make mutants    change the code in 500 small ways and count how many the tests notice (about an hour)"
 	@echo "make policies   train the built-in policies again (about ten minutes; needs FEDTAILOR_DATA with mnist, usps, mnist-m)"
 	@echo "make docs       the documentation as a site in build/site"
@@ -63,6 +65,20 @@ test-federation: .venv/tested
 
 benchmark: .venv/installed
 	$(BIN)/python benchmarks/publish.py
+
+# each peer in an environment of its own; the benchmark names one that cannot be installed
+PEERS := build/peers
+PEER_INSTALL = $(PYTHON) -m venv $(PEERS)/$(1) && $(PEERS)/$(1)/bin/python -m pip install --quiet \
+	--disable-pip-version-check torch==2.13.0 && $(PEERS)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check '$(2)'
+
+$(PEERS)/installed:
+	mkdir -p $(PEERS)
+	-$(call PEER_INSTALL,flower,flwr[simulation])
+	-$(call PEER_INSTALL,pfl,pfl[pytorch])
+	@touch $@
+
+bench-peers: .venv/installed $(PEERS)/installed
+	$(BIN)/python benchmarks/publish.py peers
 
 mutants: .venv/tested
 	$(BIN)/python -m tests.support.mutants

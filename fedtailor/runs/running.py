@@ -201,6 +201,7 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
+        resources.engine_for(settings).warm()
         job = job_of(again(settings, resources.given, f"{place} cannot resume"), resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
         if devices_digest(settings, job) != devices:
@@ -242,8 +243,9 @@ def _begin(
     settings.method.check()
     check_trackers(settings.track)
     imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
+    resources.engine_for(settings).warm()  # workers start while the data are read; fails here without the engine
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
-    asked, engine = settings.method, resources.engine_for(settings)  # fails here if the engine is unavailable
+    asked, engine = settings.method, resources.engine_for(settings)
     without = settings.devices is None
     settings = completed(settings, resources.federation(settings), engine.remote)
     job = job_of(settings, resources)

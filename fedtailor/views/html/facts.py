@@ -9,7 +9,7 @@ from typing import Any
 from fedtailor.runs import Comparison, ComparisonSummary, Run
 from fedtailor.runs.reading import value_of
 from fedtailor.views.curves import comparison_curves
-from fedtailor.views.timing import phases_by_round
+from fedtailor.views.timing import phases_by_round, profile
 
 ORDER = ("held", "global", "received")
 FEW = 6  # most further models, such as groups, whose curves have names
@@ -59,7 +59,8 @@ def _profile(run: Run, rounds: Sequence[Mapping[str, Any]]) -> Document | None:
         return [values[place] for place in kept]
 
     parts = {kind: {name: some(row) for name, row in found[kind].items()} for kind in ("phases", "workers")}
-    return {"round": some(found["round"]), **parts, "every": len(kept) == len(rounds)}
+    each = profile(phases, [row["seconds"] for row in rounds], run.name).get("each_worker", [])
+    return {"round": some(found["round"]), **parts, "every": len(kept) == len(rounds), "each_worker": each}
 
 
 def client_values(run: Run) -> tuple[list[int] | None, dict[str, list[float | None]]]:

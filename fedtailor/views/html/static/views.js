@@ -109,6 +109,13 @@ const Views = (() => {
       box.append(FT.el("h3", {}, name + (found.every ? "" : ", of rounds that are evenly spaced")), chart);
       FT.stacked(chart, { x: found.round, parts, title: name });
     }
+    const each = found.each_worker || [];
+    if (each.length) {
+      const chart = FT.el("div"), title = "Seconds of each worker in all rounds";
+      box.append(FT.el("h3", {}, title), chart);
+      const parts = Object.fromEntries(["train", "evaluate", "idle"].map((kind) => [kind, each.map((one) => one[kind])]));
+      FT.stacked(chart, { x: each.map((one) => one.worker), parts, title, xLabel: "worker" });
+    }
   }
 
   return { runCurves, clientMap, distribution, comparisonCurves, comparisonScatter, profile };
