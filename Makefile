@@ -3,8 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo demo-hospitals policies install test lint unit browser coverage test-slow test-federation benchmark \
-	bench-peers mutants lock docs clean
+.PHONY: help demo demo-hospitals policies install test lint unit browser coverage test-slow test-federation benchmark bench-peers mutants lock docs clean
 
 help:
 	@echo "make demo       install and compare four baselines with the five systems on bundled data (about a minute)"

@@ -129,8 +129,18 @@ UNSAFE = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shel
 def unsafe(source: str) -> list[str]:
     """What would unpickle something, in a source."""
     found = [".".join(parts) for parts in imported(source, ()) if parts[0] in UNSAFE or parts[:2] == ("torch", "load")]
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+    tree = ast.parse(source)
+    weights_only = [  # torch then reads tensors alone and runs no code
+        node.func
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and any(
+            word.arg == "weights_only" and isinstance(word.value, ast.Constant) and word.value.value is True
+            for word in node.keywords
+        )
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node not in weights_only:
             found += [f"{node.value.id}.load"] if (node.value.id, node.attr) == ("torch", "load") else []
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
             found += [] if isinstance(node.value, ast.Constant) and node.value.value is False else ["allow_pickle"]
@@ -149,12 +159,18 @@ def test_nothing_is_ever_unpickled(file: Path) -> None:
         "from pickle import loads",
         "def f():\n    import cloudpickle",
         "torch.load(x)",
+        "torch.load(x, weights_only=False)",
+        "torch.load(x, weights_only=safe)",
         "from torch import load",
         "np.load(x, allow_pickle=True)",
     ],
 )
 def test_the_search_for_pickles_finds_one(line: str) -> None:
     assert len(unsafe(line)) == 1
+
+
+def test_tensors_alone_may_be_loaded() -> None:
+    assert unsafe("torch.load(x, weights_only=True)") == []
 
 
 def test_no_file_has_a_name_that_says_nothing() -> None:

@@ -9,10 +9,12 @@ from fedtailor.cli import (
     advising,
     comparing,
     data,
+    differing,
     exporting,
     federation,
     looking,
     preparing,
+    pruning,
     reproducing,
     running,
     showing,
@@ -38,6 +40,8 @@ for group in (
     preparing,
     exporting,
     adapting,
+    differing,
+    pruning,
     tracking,
 ):
     app.add_typer(group.commands)

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 
-@commands.command(epilog="Example: fedtailor run experiment.toml --set training.lr=0.1 --name try-2")
+@commands.command(
+    epilog="Example: fedtailor run experiment.toml --set training.lr=0.1 --name try-2, then: "
+    "fedtailor run --from runs/try-2 --method fedper --name warm"
+)
 def run(
     experiment: ExperimentFile = None,
     sets: Sets = None,
@@ -44,6 +47,15 @@ def run(
     workers: Workers = None,
     engine: EngineKind = None,
     track: Track = None,
+    begin: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="RUN|FILE", help="Start from a run's state, or from weights (.safetensors, .pt)."
+        ),
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="ROUND", help="With --from: last, best, or a round that the run kept.")
+    ] = None,
     out: RunsFolder = Path("runs"),
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -51,11 +63,13 @@ def run(
 ) -> None:
     """Run an experiment in a new folder.
 
-    'fedtailor new' writes an EXPERIMENT.toml. Without one, FedAvg trains 20 clients on digits.
+    'fedtailor new' writes an EXPERIMENT.toml. Without one, FedAvg trains 20 clients on digits, and --from RUN uses
+    the settings of RUN.
     """
     settings = settings_from(
-        experiment,
+        experiment if experiment is not None or begin is None else _settings_of(begin),
         {
+            "start": _start(begin, at),
             "method": {"name": method} if method is not None else None,
             "seed": seed,
             "rounds": rounds,
@@ -163,6 +177,26 @@ def pretrain(
         done = runs.pretrain(settings, folder=folder, callbacks=callbacks, overwrite=overwrite)
     show_policy(done, as_json, scenario)
     runs.tracking.add_files(folder, settings.track)
+
+
+def _settings_of(begin: Path) -> "Experiment | None":
+    """The settings of the run to start from; None for a file."""
+    from fedtailor.runs.starting import start_settings
+
+    return start_settings(begin)
+
+
+def _start(begin: Path | None, at: str | None) -> dict[str, str | int] | None:
+    """The table start of the settings."""
+    if begin is None:
+        if at is not None:
+            raise typer.BadParameter("it belongs to --from RUN.", param_hint="--at")
+        return None
+    if at is None:
+        return {"path": str(begin)}
+    if at not in ("last", "best") and not (at.isascii() and at.isdecimal()):
+        raise typer.BadParameter("write last, best or the number of a round.", param_hint="--at")
+    return {"path": str(begin), "round": at if at in ("last", "best") else int(at)}
 
 
 def _fresh(settings: "Experiment", out: Path, chosen: bool) -> "Experiment":

@@ -16,9 +16,9 @@ LONGEST = 60  # characters of a user's text that an error repeats
 
 
 def settings_from(
-    source: Path | None, options: Mapping[str, Any] | None = None, sets: Iterable[str] | None = None
+    source: "Path | Experiment | None", options: Mapping[str, Any] | None = None, sets: Iterable[str] | None = None
 ) -> "Experiment":
-    """Read an experiment and apply the given options, then the ``--set`` texts.
+    """Read an experiment, or take one, and apply the given options, then the ``--set`` texts.
 
     An option that the user did not give is None and changes nothing.
     """

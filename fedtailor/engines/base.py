@@ -30,6 +30,7 @@ class Job:
     measures: tuple[str, ...] = ()  # measures beside accuracy and loss
     measured: bool = False  # whether the engine measures how long tasks take on the clients' own devices
     attack: Attack | None = None  # what malicious clients send; their data are in the federation
+    initial: bytes | None = None  # the packed initial weights; None: those of the seed
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Task:
     state: bytes | None = None  # the client's stored state
     question: str = ""  # ask: the name of the method's function
     clients: tuple[int, ...] = ()  # score: the clients whose test sets are used
-    measure: tuple[str, ...] = ()  # fit: which of the models received and held to test
+    measure: tuple[str, ...] = ()  # fit: which of the models received and held to test; validation: held on val data
     greedy: bool = False
     want_model: bool = False  # final, adapt: whether to return the personal model
     passes: int | None = None  # adapt: passes over the client's data, instead of the run's epochs

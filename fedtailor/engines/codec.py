@@ -91,8 +91,13 @@ def job_header(job: Job, outline: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def job_from(header: dict[str, Any], federation: Federation) -> Job:
-    """Decode the job of `job_header`; the receiver adds the data."""
+def job_blobs(job: Job) -> list[bytes]:
+    """The byte strings that follow the header of a job: its initial weights, if it has its own."""
+    return [] if job.initial is None else [job.initial]
+
+
+def job_from(header: dict[str, Any], federation: Federation, blobs: Sequence[bytes] = ()) -> Job:
+    """Decode the job of `job_header` and `job_blobs`; the receiver adds the data."""
     imports.restrict(header.get("imports"))
     name, fields = header["method"]
     return Job(
@@ -106,6 +111,7 @@ def job_from(header: dict[str, Any], federation: Federation) -> Job:
         measures=tuple(header["measures"]),
         measured=header["measured"],
         attack=None if header["attack"] is None else Attack.model_validate(header["attack"]),
+        initial=blobs[0] if blobs else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from fedtailor.engines.base import Job
 from fedtailor.learning.tensors import inputs_of
+from fedtailor.messages.trees import unpack
 from fedtailor.models import Network, build
 from fedtailor.seeding import seed_of
 
@@ -14,14 +15,17 @@ def run_network(job: Job, seed: int) -> Network:
     job : Job
         Gives the model and the shape of its inputs.
     seed : int
-        The seed of the weights, ``moment.network_seed`` of the episode.
+        The seed of the weights, ``moment.network_seed`` of the episode, unless the job has its own.
 
     Returns
     -------
     Network
         A new network.
     """
-    return build(job.model, inputs_of(job.federation.samples), seed)
+    network = build(job.model, inputs_of(job.federation.samples), seed)
+    if job.initial is not None:
+        network.load(unpack(job.initial))
+    return network
 
 
 def family_network(job: Job, name: str, seed: int) -> Network:

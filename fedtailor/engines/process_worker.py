@@ -20,7 +20,7 @@ def main(connection: socket.socket) -> None:
         header, blobs = receive(connection)
         if header["kind"] == "job":
             try:
-                worker = Worker(receive_job(connection, header, worker.job.federation if worker else None))
+                worker = Worker(receive_job(connection, header, blobs, worker.job.federation if worker else None))
                 send(connection, {"kind": "ready"})
             except UserError as refusal:
                 send(connection, {"kind": "ready", "refusal": str(refusal)})

@@ -77,7 +77,7 @@ class Ray(Engine):
             arrays = {name: np.ascontiguousarray(array) for name, array in job.federation.arrays().items()}
             self._arrays, self._federation = ray.put(arrays), job.federation
         more = {"path": [os.path.abspath(place) for place in sys.path], "versions": _versions()}
-        self._job = encode({**codec.job_header(job, job.federation.outline()), **more})
+        self._job = encode({**codec.job_header(job, job.federation.outline()), **more}, codec.job_blobs(job))
         for worker in self._pool:
             worker.start(self._job, self._arrays)
         self._fill_pool()
@@ -199,7 +199,7 @@ class _Remote:
     """
 
     def start(self, job: bytes, arrays: dict[str, np.ndarray]) -> bytes:
-        header, _ = decode(job)
+        header, blobs = decode(job)
         # so that the worker finds a method in the folder of the experiment
         sys.path += [place for place in header["path"] if place not in sys.path]
         ours, theirs = header["versions"], _versions()
@@ -209,7 +209,8 @@ class _Remote:
         try:
             if ours["fedtailor"] != theirs["fedtailor"]:
                 raise UserError(f"{about}: install the same version")
-            self.worker = Worker(codec.job_from(header, Federation.from_arrays(arrays, header["federation"])))
+            federation = Federation.from_arrays(arrays, header["federation"])
+            self.worker = Worker(codec.job_from(header, federation, blobs))
         except UserError as refusal:
             answer["refusal"] = str(refusal)
         return encode(answer)

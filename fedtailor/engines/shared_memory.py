@@ -13,7 +13,7 @@ import numpy as np
 
 from fedtailor.data import Federation
 from fedtailor.engines.base import Job
-from fedtailor.engines.codec import job_from, job_header
+from fedtailor.engines.codec import job_blobs, job_from, job_header
 from fedtailor.messages.frames import Closed, send
 
 ALIGNMENT = 64  # bytes, for vector loads
@@ -60,7 +60,7 @@ class SharedFederation:
 
 def send_job(connection: socket.socket, job: Job, shared: SharedFederation | None) -> None:
     """Send a job to a worker process; without ``shared`` the worker keeps the federation of its previous job."""
-    send(connection, job_header(job, None if shared is None else shared.outline))
+    send(connection, job_header(job, None if shared is None else shared.outline), job_blobs(job))
     if shared is not None:
         try:
             socket.send_fds(connection, [b"f"], [shared.file])
@@ -68,14 +68,16 @@ def send_job(connection: socket.socket, job: Job, shared: SharedFederation | Non
             raise Closed from error
 
 
-def receive_job(connection: socket.socket, header: dict[str, Any], previous: Federation | None) -> Job:
-    """Return the job of a header, with the federation that follows it, or with the previous one if none does."""
+def receive_job(
+    connection: socket.socket, header: dict[str, Any], blobs: list[bytes], previous: Federation | None
+) -> Job:
+    """Return the job of a message, with the federation that follows it, or with the previous one if none does."""
     federation = previous
     if header["federation"] is not None:
         _, files, _, _ = socket.recv_fds(connection, 1, 1)
         federation = SharedFederation.attach(files[0], header["federation"])
     assert federation is not None, "the first job comes with a federation"
-    return job_from(header, federation)
+    return job_from(header, federation, blobs)
 
 
 def _anonymous_file(size: int) -> int:

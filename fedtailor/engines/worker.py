@@ -68,9 +68,12 @@ class Worker:
             reply = self._sent(client, self.method.upload(client), client.payload).pack()
         state = self._keep(client)
         trace = client.trace
-        if "held" in task.measure:
+        if {"held", "validation"} & {*task.measure}:
             self.method.personal(client)
+        if "held" in task.measure:
             scores["held"] = self._test(client)
+        if "validation" in task.measure:
+            scores["validation"] = self._test(client, "val")
         return Result(task.index, client.id, reply, state, scores, trace, work=client.spent)
 
     def _final(self, task: Task) -> Result:
@@ -198,8 +201,8 @@ class Worker:
         self._checked = task.payload
         return payload
 
-    def _test(self, client: Client) -> Score:
-        x, y = self._tensors(client.id, "test")
+    def _test(self, client: Client, split: str = "test") -> Score:
+        x, y = self._tensors(client.id, split)
         with computing(client.model, self.job.training.precision):
             return evaluate(client.model, x, y, self._loss(y), self.job.measures)
 

@@ -65,6 +65,7 @@ class DecisionEnvironment(gymnasium.Env[Observation, Any]):
         asked = _method(made, method)
         changes: dict[str, Any] = {"method": asked.environment()}
         changes["evaluation"] = Evaluation(every=0, final=False)
+        changes |= {"stopping": None, "checkpoints": None}  # as nothing is evaluated
         # clients and data do not depend on the seed of an episode
         changes["data"] = made.data.model_copy(update={"seed": made.partition_seed})
         changes["engine"] = made.engine.model_copy(update={"kind": "inline"})

@@ -53,6 +53,7 @@ class Card:
     deviations: tuple[str, ...] = ()  # deviations from the paper, and why
     only_sums: bool = True  # whether secure aggregation is possible: the server needs only sums of replies
     shows_peers: bool = False  # whether clients receive models of other clients
+    keeps_models: bool = False  # whether the server keeps a model of every client
 
 
 Payloads = Mapping[int, Payload]

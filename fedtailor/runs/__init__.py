@@ -1,9 +1,11 @@
 """Runs experiments: one folder per run, one transaction per round; comparisons and exports."""
 
 from fedtailor.runs.adapting import Adapted, adapt
+from fedtailor.runs.advice import Advice, advise
 from fedtailor.runs.assembly import describe_devices
 from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport
 from fedtailor.runs.comparing import Comparison, compare
+from fedtailor.runs.differing import diff
 from fedtailor.runs.episodes import Interrupted
 from fedtailor.runs.exporting import (
     Exported,
@@ -31,6 +33,7 @@ from fedtailor.runs.tuning import Tuning, tune
 
 __all__ = [
     "Adapted",
+    "Advice",
     "Callback",
     "ClientsFailed",
     "Comparison",
@@ -49,10 +52,12 @@ __all__ = [
     "RunSummary",
     "Tuning",
     "adapt",
+    "advise",
     "all_runs",
     "client_folder",
     "compare",
     "describe_devices",
+    "diff",
     "experiment",
     "export_client",
     "export_clients",

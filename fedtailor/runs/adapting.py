@@ -28,10 +28,11 @@ from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.exporting import ClientData, Deployable, write_model
 from fedtailor.runs.exporting.formats import chosen_formats
 from fedtailor.runs.fitting import measuring_of
-from fedtailor.runs.ledger import Ledger
+from fedtailor.runs.ledger import deployed_ledger
 from fedtailor.runs.newcomers import Welcome
 from fedtailor.runs.phases import Phases, Recorder
 from fedtailor.runs.settings import NAMES_A_FOLDER, Experiment, experiment, is_name
+from fedtailor.runs.starting import started
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Tasks
 
@@ -130,7 +131,7 @@ def adapt(
         federation = _federation(store, settings, data, name, label)
         job = Job(settings.method, settings.model, settings.training, settings.seed, federation)
         measures = measuring_of(settings, federation).further
-        job = replace(job, counts_work=settings.devices is not None, measures=measures)
+        job = started(replace(job, counts_work=settings.devices is not None, measures=measures), store)
         numbers = sorted({1, passes}) if passes else [0]
         results, round = _results(store, settings, job, numbers, speed)
         promises = [Promise.read(row).sentence for row in store.meta("privacy") or []]
@@ -215,17 +216,19 @@ def _results(
     store: Store, settings: Experiment, job: Job, passes: list[int], speed: float | None
 ) -> tuple[list[Result], int]:
     """The results of the new client's tasks, and the round that the run is at."""
-    ledger = Ledger(store, job.seed, settings.rounds)
-    made = assemble(settings, job, ledger.moment)
+    ledger, best = deployed_ledger(store, job.seed, settings.rounds)
+    moment = ledger.moment if best is None else replace(ledger.moment, round=best + 1)
+    made = assemble(settings, job, moment)
     server = ledger.server(made)
     server.sizes = _sizes(store, settings, server.clients)
     clock = _clock(settings, server.sizes, len(job.federation.train[made.clients]), job.seed, speed)
     with Inline() as engine:
         engine.start(job)
         tasks = Tasks(engine, store, Callback(), ledger.stateful)
+        tasks.scope = f"{ledger.prefix}client"
         phases = Phases(made, server, tasks, Recorder({}, Callback()))
         welcome = Welcome(made, server, phases, tasks, clock)
-        return list(welcome.adapt([made.clients], passes, keeps=True)), ledger.moment.round - 1
+        return list(welcome.adapt([made.clients], passes, keeps=True)), moment.round - 1
 
 
 def _sizes(store: Store, settings: Experiment, clients: int) -> tuple[int, ...]:

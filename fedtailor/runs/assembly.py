@@ -12,7 +12,7 @@ import torch
 
 from fedtailor.data import Federation
 from fedtailor.devices import VirtualClock, virtual_clock
-from fedtailor.engines import Job, family_network, shared_and_kept, usable_device
+from fedtailor.engines import Job, family_network, run_network, shared_and_kept, usable_device
 from fedtailor.errors import UserError
 from fedtailor.learning.precision import fails_in_bf16, resolved
 from fedtailor.learning.tensors import inputs_of
@@ -32,6 +32,7 @@ from fedtailor.runs.fitting import check_loss, check_shared_samples, measuring_o
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.sampling import check_tested, tested_clients, tested_newcomers
 from fedtailor.runs.settings import Experiment
+from fedtailor.runs.stopping import check_validation
 from fedtailor.weights import nbytes, select
 
 
@@ -95,7 +96,7 @@ def assemble(experiment: Experiment, job: Job, moment: Moment | None = None) -> 
     torch.set_num_threads(1)  # always one thread: the order of sums depends on the number of threads
     moment = moment or Moment(job.seed)
     seed = moment.network_seed
-    network = build(job.model, inputs_of(job.federation.samples), seed)
+    network = run_network(job, seed)
     shared, kept = shared_and_kept(job, network)
     family = {name: family_network(job, name, seed) for name in job.method.family(job.model)}
     return Assembly(experiment, job, moment, network, shared, kept, family, _clock(experiment, job))
@@ -126,6 +127,8 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
             raise UserError(f"training.precision = 'bf16': model {model.name!r} fails in bf16 ({reason}): use 'fp32'")
         check_privacy(settings, network)
     check_loss(settings, federation)
+    private = settings.privacy.hides_clients or settings.training.dp_sgd is not None
+    check_validation(settings.stopping, len(federation.val.indices), private)
     job = Job(
         settings.method,
         settings.model,

@@ -220,10 +220,10 @@ class Comparison:
         )
 
     def _warnings(self, finished: Mapping[str, list[_Finished]]) -> list[Note]:
-        """What the methods warned about, once for all seeds and rows that it concerns."""
+        """What the methods warned about, starts and best rounds, once for all seeds and rows that it concerns."""
         rows: dict[str, dict[str, None]] = {}
         for label, one in ((label, one) for label, those in finished.items() for one in those):
-            for sentence in one.summary.warnings:
+            for sentence in (*one.summary.warnings, *(f"{note} (seed {one.seed})" for note in one.summary.notes)):
                 rows.setdefault(sentence, {})[label] = None
         return [Note(tuple(labels), sentence) for sentence, labels in rows.items()]
 

@@ -4,7 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +56,8 @@ def run_episodes(
             engine.stop = stop
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
-            for sentence in (*(store.meta("begins") or ()), *_doubts(settings, job, loop, engine.remote)):
+            said = (*((store.meta("start") or {}).get("remarks", ())), *(store.meta("begins") or ()))
+            for sentence in (*said, *_doubts(settings, job, loop, engine.remote)):
                 warn(store, callbacks, sentence)
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
             callbacks.begin(settings.name, settings.rounds * episodes, done)
@@ -101,7 +102,11 @@ def _promises(settings: Experiment, job: Job, store: Store) -> list[Promise]:
         for row in store.read("tasks"):
             steps.setdefault(row["client"], []).append(row["steps"])
     records = record_promise(settings, steps, job.federation.train.sizes[: job.federation.clients].tolist(), rounds)
-    return [promise for promise in (client_promise(settings, rounds), records) if promise is not None]
+    promises = [promise for promise in (client_promise(settings, rounds), records) if promise is not None]
+    if settings.start is None:
+        return promises
+    learned = f"what the start, {settings.start.path}, learned from its data"
+    return [replace(promise, not_covered=(*promise.not_covered, learned)) for promise in promises]
 
 
 def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> Iterator[str]:

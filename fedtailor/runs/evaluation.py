@@ -13,12 +13,13 @@ from fedtailor.runs.assembly import Assembly, newcomers_clock
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import largest_models
 from fedtailor.runs.fitting import measuring_of
-from fedtailor.runs.ledger import Ledger, Round, warn
+from fedtailor.runs.ledger import TRAINED, Ledger, Round, deployed_ledger, warn
 from fedtailor.runs.measures import Measures, measures
 from fedtailor.runs.newcomers import Welcome
 from fedtailor.runs.phases import Phases
 from fedtailor.runs.sampling import population
 from fedtailor.runs.scoring import Scorer
+from fedtailor.runs.stopping import VALIDATION
 from fedtailor.runs.tasks import Packed, Tasks
 
 FINAL_TOGETHER = 64  # clients of the final pass in one transaction
@@ -44,6 +45,8 @@ class Evaluator:
         self.ledger, self.callbacks = ledger, callbacks
         self.settings, self.method = made.experiment.evaluation, made.method
         self.held: dict[int, Score] = ledger.store.latest_scores("held", made.moment.episode)
+        self._validated = ledger.store.latest_scores(VALIDATION, made.moment.episode)
+        self._last: int | None = None  # the round whose state is deployed, once it is loaded
         measuring = measuring_of(made.experiment, made.job.federation)
         drawn_from = population(self.settings.clients, made.clients)
         self._measures = partial(measures, measuring=measuring, population=drawn_from)
@@ -58,7 +61,7 @@ class Evaluator:
 
     def plan(self, payloads: Mapping[int, Payload]) -> Plan:
         """Plan how this round's models are scored; held models are scored in every round, since scores are kept."""
-        measured = set(self.settings.models) - {"global"} if self.settings.every else set()
+        measured = {str(model) for model in self.settings.models} - {"global"} if self.settings.every else set()
         if not self.due(self.server.round) or "received" not in measured:
             return Plan(self._measure(payloads, measured - {"received"}))
         alike, alone = self._plan_received(payloads)
@@ -70,9 +73,10 @@ class Evaluator:
         return Plan(measure, alike, alone)
 
     def _measure(self, clients: Iterable[int], models: set[Any]) -> dict[int, tuple[str, ...]]:
-        """By client, the models that its training task scores; none for clients that are not tested."""
-        named = tuple(sorted(models))
-        return {client: named if client in self._tested else () for client in clients}
+        """By client, what its training task scores: no models of clients that are not tested; all are validated."""
+        always = () if self.made.experiment.stopping is None else (VALIDATION,)
+        named = (*sorted(models), *always)
+        return {client: named if client in self._tested else always for client in clients}
 
     def score_received(self, plan: Plan, work: Round) -> None:
         """Score the received models that several clients share."""
@@ -82,15 +86,19 @@ class Evaluator:
     def score_server(self, work: Round) -> None:
         """Score the models of the server, and store the clients' held scores."""
         self.held.update(work.scores.get("held", {}))
+        self._validated.update(work.scores.get(VALIDATION, {}))
         if self.due(self.server.round) and "global" in self.settings.models:
             work.scores.update(self.scorer.models(self.method.models(self.server)))
 
     def metrics(self, work: Round) -> dict[str, Measures]:
-        """The measures of a round, by model; empty if the round is not evaluated."""
-        round = work.moment.round
+        """The measures of a round, by model; empty if the round is not evaluated, but for those that stop a run."""
+        round, found = work.moment.round, {}
+        if self.made.experiment.stopping is not None:
+            untrained = self.made.clients - len(self._validated)
+            found[VALIDATION] = self._measures(self._validated, round, untrained, population=0)
         if not self.due(round):
-            return {}
-        found = {model: self._measures(scores, round) for model, scores in work.scores.items() if model != "held"}
+            return found
+        found |= {model: self._measures(scores, round) for model, scores in work.scores.items() if model not in TRAINED}
         if "held" in self.settings.models:
             never = {c: s for c, s in work.scores.get("received", {}).items() if c not in self.held}
             found["held"] = self._measures({**self.held, **never}, round, len(self._tested) - len(self.held))
@@ -101,9 +109,9 @@ class Evaluator:
 
         Returns False if ``stop`` ended it before it was complete.
         """
-        last, clients = self.made.experiment.rounds, self.made.tested
+        last, clients = self._deploy(), self.made.tested
         moment = Moment(self.made.job.seed, self.server.moment.episode, last)
-        done, failed = self.ledger.final_scores()
+        done, failed = self.ledger.final_scores(last)
         missing = [client for client in clients if client not in done and client not in failed]
         if not missing and self.ledger.has_final():
             return True
@@ -134,9 +142,9 @@ class Evaluator:
 
     def new_pass(self, stop: Callable[[], bool]) -> bool:
         """Let every new client receive and adapt; like the final pass, it can be resumed."""
-        clients, last = self.made.tested_newcomers, self.made.experiment.rounds
+        clients, last = self.made.tested_newcomers, self._deploy()
         moment = Moment(self.made.job.seed, self.server.moment.episode, last)
-        done, failed = self.ledger.final_scores("new")
+        done, failed = self.ledger.final_scores(last, "new")
         missing = [client for client in clients if client not in done and client not in failed]
         if not clients or (not missing and self.ledger.has_final("new")):
             return True
@@ -158,6 +166,18 @@ class Evaluator:
         drawn_from = population(self.settings.clients, self.made.job.federation.new)
         self.ledger.commit_final_metrics(moment, self._measures(done, last, population=drawn_from), "new")
         return True
+
+    def _deploy(self) -> int:
+        """Load the state that the run deploys, that of its best or of its last round; return the round."""
+        if self._last is None:
+            store, seed, rounds = self.ledger.store, self.made.job.seed, self.made.experiment.rounds
+            chosen, best = deployed_ledger(store, seed, rounds)
+            self._last = best or store.meta("stopped") or rounds
+            if best is not None:
+                self.server = chosen.server(self.made)
+                self.server.at(round=best + 1)
+                self.tasks.scope, self.tasks.stateful = f"{chosen.prefix}client", chosen.stateful
+        return self._last
 
     @property
     def _keeps(self) -> bool:
@@ -182,7 +202,7 @@ class Evaluator:
 
         The config holds the name of its network in the method's family; empty: the run's own network.
         """
-        server = self._preview_server(self.made.experiment.rounds + 1)
+        server = self._preview_server(self._deploy() + 1)
         # prepare for all tested clients, as the final pass does: a client's payload may depend on the others
         others = self.made.tested
         everyone = others if client in self._tested else sorted([*others, client])

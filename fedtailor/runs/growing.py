@@ -11,6 +11,7 @@ from fedtailor.methods import Method, catalogue, spec
 from fedtailor.runs import toml
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.settings import Experiment
+from fedtailor.runs.stopping import VALIDATION
 from fedtailor.runs.store import Store
 
 AT_THE_END = ("final", "new")  # models that are scored after the last round
@@ -22,6 +23,11 @@ def check_rounds(place: Path, store: Store, rounds: int) -> None:
     before = store.meta("experiment")["rounds"]
     if store.meta("episodes") is not None:
         raise UserError(f"{place} pre-trains an agent: it can have more episodes (--episodes), not more rounds")
+    if (stopped := store.meta("stopped")) is not None and rounds > before:
+        raise UserError(
+            f"{place} stopped early after round {stopped}, and would again with more rounds; a new run goes on from "
+            f"there: fedtailor run --from {place} --rounds {rounds} --set stopping.min_rounds={rounds}"
+        )
     if not before <= rounds <= 1_000_000:
         raise UserError(f"{place} has {before} rounds: it can have more, up to 1000000, not {rounds}")
 
@@ -39,8 +45,8 @@ def grow(place: Path, store: Store, values: dict[str, Any]) -> None:
         for table in ("scores", "metrics", "measures"):
             store.delete(table, "model IN (?, ?)", AT_THE_END)
             if every and old % every:  # it was evaluated as the last round
-                held = " AND model != 'held'" if table == "scores" else ""
-                store.delete(table, f"round = ?{held}", [old])
+                held = "'held', " if table == "scores" else ""
+                store.delete(table, f"round = ? AND model NOT IN ({held}'{VALIDATION}')", [old])
         store.delete("events", "kind IN (?, ?)", AT_THE_END)
         for text in SAID_AT_THE_END:
             store.delete("warnings", "text LIKE ?", [text])

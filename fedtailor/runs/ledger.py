@@ -8,17 +8,21 @@ from typing import Any
 
 from fedtailor.devices import RoundTimes
 from fedtailor.engines import Result
+from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.messages.trees import pack, unpack
 from fedtailor.methods import AgentMethod, Decisions, Memory, Moment, Policy, Server
 from fedtailor.runs import deployed
 from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport
+from fedtailor.runs.checkpoints import BEST, prefix
 from fedtailor.runs.measures import Measures, MeasureSummary
+from fedtailor.runs.stopping import VALIDATION, Keeper, best_of
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Spool
 
 UNDONE = "the round was undone"
+TRAINED = ("held", VALIDATION)  # scores of models that clients have trained: those of a failed client do not count
 NOT_FINITE = "not finite after training"  # in the reason of a client whose training diverged
 
 
@@ -55,7 +59,8 @@ class Round:
             self.failed[client] = f"{UNDONE}: {reason}"
         self.states, self.trained = Spool(), set()
         self.decisions, self.slots, self.late_rewards = [], [], []
-        self.scores.pop("held", None)
+        for model in TRAINED:
+            self.scores.pop(model, None)
 
     def sent(self, client: int, nbytes: int) -> None:
         """Count the bytes that a client receives."""
@@ -80,8 +85,11 @@ class Round:
 class Ledger:
     """Reads the state of a run, and stores each round in one transaction."""
 
-    def __init__(self, store: Store, seed: int, rounds: int, episodes: int = 1):
+    def __init__(self, store: Store, seed: int, rounds: int, episodes: int = 1, kept: str = ""):
         self.store, self.rounds, self.episodes = store, rounds, episodes
+        self.prefix = prefix(kept)  # of the scopes of a kept state; empty for the latest
+        self._start: dict[str, Any] = store.meta("start") or {}  # what the run started from
+        check_states(store)
         self.moment = self._next(seed)
         # In the first round of a later episode, only the stored state that the method carries over is used.
         self._afresh = self.moment.round == 1 and self.moment.episode > 0
@@ -90,11 +98,10 @@ class Ledger:
     def server(self, made: Assembly, policy: Policy | None = None) -> Server:
         """The server as stored; before the first round, with the state carried over or with a policy."""
         known = self._stored("memory")
-        memory = Memory(lambda client: self.store.state("memory", client), known)
+        memory = Memory(lambda client: self.store.state(f"{self.prefix}memory", client), known)
         pretrains = self.store.meta("episodes") is not None
         server = made.server(memory, keeps_best=pretrains and made.experiment.pretrain.keep == "best")
-        stored = {key: self.store.state("server", key) for key in self.store.state_keys("server")}
-        kept = {key: unpack(data)["value"] for key, data in stored.items() if data is not None}
+        kept = {key: tree["value"] for key, tree in self._read("server").items()}
         if self._afresh:
             assert isinstance(made.method, AgentMethod)
             server.adopt({key: kept[key] for key in made.method.carries})
@@ -110,13 +117,13 @@ class Ledger:
     def round_end(self) -> float:
         """The time on the clock at which the latest round of this episode ended."""
         rows = self.store.read("clock", "WHERE episode = ? ORDER BY round DESC LIMIT 1", [self.moment.episode])
-        return float(rows[0]["begin"] + rows[0]["seconds"]) if rows else 0.0
+        return float(rows[0]["begin"] + rows[0]["seconds"]) if rows else float(self._start.get("seconds", 0.0))
 
     def go_back(self, server: Server) -> None:
         """Give the server its last state from which a client has trained; without one it keeps its own."""
-        stored = {key: self.store.state("good", key) for key in self.store.state_keys("good")}
+        stored = self._read("good")
         if stored and not self._afresh:
-            server.restore({key: unpack(data)["value"] for key, data in stored.items() if data is not None})
+            server.restore({key: tree["value"] for key, tree in stored.items()})
 
     def fruitless(self, rounds: int) -> list[str]:
         """The reasons, if nobody trained a usable model in the last ``rounds``; empty otherwise.
@@ -145,8 +152,12 @@ class Ledger:
         metrics: Mapping[str, Measures],
         begin: float,
         phases: Callable[[], Mapping[str, float]] = dict,
+        keeper: Keeper | None = None,
     ) -> RoundReport:
-        """Store a round that began at ``begin``, a time of ``time.perf_counter``; ``phases`` measures its phases."""
+        """Store a round that began at ``begin``, a time of ``time.perf_counter``; ``phases`` measures its phases.
+
+        The ``keeper`` may keep the state after it.
+        """
         here = place(work.moment)
         down = sum(task["bytes_down"] for task in work.tasks.values())
         up = sum(task["bytes_up"] for task in work.tasks.values())
@@ -165,6 +176,8 @@ class Ledger:
             self._store_slots(server, work)
             self.store.reward(work.late_rewards)
             clock = self._store_times(work)
+            if keeper is not None:
+                keeper.round_done(work.moment.round, metrics.get(VALIDATION))
             seconds = time.perf_counter() - begin
             row = {"cohort": json.dumps(list(cohort)), "bytes_down": down, "bytes_up": up, "seconds": seconds}
             self.store.insert("rounds", [{**here, **row}])
@@ -183,9 +196,9 @@ class Ledger:
         with self.store.transaction():
             self.store.set_meta("private_rounds", (self.store.meta("private_rounds") or 0) + 1)
 
-    def final_scores(self, model: str = "final") -> tuple[dict[int, Score], set[int]]:
+    def final_scores(self, round: int, model: str = "final") -> tuple[dict[int, Score], set[int]]:
         """The results that the final pass, or that of ``new`` clients, has stored: scores, and clients that failed."""
-        done = self.store.scores(model, self.moment.episode, self.rounds)
+        done = self.store.scores(model, self.moment.episode, round)
         return done, {row["client"] for row in self.store.read("events", "WHERE kind = ?", [model])}
 
     def has_final(self, model: str = "final") -> bool:
@@ -219,13 +232,13 @@ class Ledger:
     def _next(self, seed: int) -> Moment:
         """The moment of the next round: in the latest episode, or the first round of a new one."""
         last = self.store.read("rounds", "ORDER BY episode DESC, round DESC LIMIT 1")
-        episode, round = (last[0]["episode"], last[0]["round"] + 1) if last else (0, 1)
+        episode, round = (last[0]["episode"], last[0]["round"] + 1) if last else (0, self._start.get("after", 0) + 1)
         if round > self.rounds and episode + 1 < self.episodes:
             episode, round = episode + 1, 1
         return Moment(seed, episode, round, self.rounds)
 
     def _stored(self, scope: str) -> set[int]:
-        return set() if self._afresh else {int(key) for key in self.store.state_keys(scope)}
+        return set() if self._afresh else {int(key) for key in self.store.state_keys(self.prefix + scope)}
 
     def _store_states(self, server: Server, work: Round) -> None:
         for key, value in server.state.items():
@@ -261,16 +274,18 @@ class Ledger:
         self.store.set_state("slots", "declared", pack(declared))
 
     def _load_decisions(self, decisions: Decisions) -> None:
-        def read(scope: str) -> dict[str, Any]:
-            found = {key: self.store.state(scope, key) for key in self.store.state_keys(scope)}
-            return {key: unpack(data) for key, data in found.items() if data is not None}
-
-        rows = {key: tree["value"] for key, tree in read("decisions").items()}
+        rows = {key: tree["value"] for key, tree in self._read("decisions").items()}
         replays = {
-            name: {int(index): transition for index, transition in read(f"replay {name}").items()}
+            name: {int(index): transition for index, transition in self._read(f"replay {name}").items()}
             for name in decisions.replays
         }
         decisions.load(rows, replays)
+
+    def _read(self, scope: str) -> dict[str, Any]:
+        """The unpacked states of a scope, by key."""
+        scope = self.prefix + scope
+        found = {key: self.store.state(scope, key) for key in self.store.state_keys(scope)}
+        return {key: unpack(data) for key, data in found.items() if data is not None}
 
     def _store_scores(self, moment: Moment, model: str, scores: Mapping[int, Score]) -> None:
         self.store.set_scores({**place(moment), "model": model}, sorted(scores.items()))
@@ -303,11 +318,23 @@ class Ledger:
         return clock
 
 
+def deployed_ledger(store: Store, seed: int, rounds: int) -> tuple[Ledger, int | None]:
+    """The ledger of the state that a run deploys: its best round, with that round, or its latest state, with None."""
+    best = best_of(store)
+    return Ledger(store, seed, rounds, kept=BEST if best else ""), best.round if best else None
+
+
 def warn(store: Store, callbacks: Callback, sentence: str) -> None:
     """Show a warning, and store it with the run, so that every table and page can repeat it."""
     callbacks.warning(sentence)
     if not store.read("warnings", "WHERE text = ?", [sentence]):
         store.insert("warnings", [{"text": sentence}])
+
+
+def check_states(store: Store) -> None:
+    """Raise a `UserError` if the states of a run were deleted: it must not begin again unnoticed."""
+    if "states" in (store.meta("pruned") or ()):
+        raise UserError(f"{store.path.parent} has no states any more ('fedtailor prune' deleted them): it can be shown")
 
 
 def place(moment: Moment) -> dict[str, int]:

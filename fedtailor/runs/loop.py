@@ -22,6 +22,7 @@ from fedtailor.runs.flaws import flaw_of
 from fedtailor.runs.ledger import Ledger, Round, warn
 from fedtailor.runs.phases import Phases, Recorder
 from fedtailor.runs.settings import Experiment
+from fedtailor.runs.stopping import Keeper
 from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Tasks
 from fedtailor.weights import Weights
@@ -64,13 +65,14 @@ class RoundLoop:
         self.made = assemble(experiment, job, self.ledger.moment)
         self._policy = policy
         self.server = self.ledger.server(self.made, policy)
+        self.keeper = Keeper(store, experiment.checkpoints, experiment.stopping)
         self.tasks = Tasks(engine, store, callbacks, self.ledger.stateful)
         self.phases = Phases(self.made, self.server, self.tasks, Recorder(deciders or {}, callbacks))
         self.evaluator = Evaluator(self.made, self.server, self.tasks, self.phases, self.ledger, callbacks)
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Run to the end of the episode. Returns False if ``stop`` ended it at an earlier round boundary."""
-        while self.server.round <= self.experiment.rounds:
+        while self.server.round <= self.experiment.rounds and self.keeper.stopped is None:
             if stop():
                 return False
             self._one_round()
@@ -124,7 +126,7 @@ class RoundLoop:
             metrics = self.evaluator.metrics(work)
         with watch.phase("store"):
             phases = partial(watch.seconds, getattr(self.tasks.engine, "workers", 1))
-            report = self.ledger.commit(server, cohort, work, metrics, begin, phases)
+            report = self.ledger.commit(server, cohort, work, metrics, begin, phases, self.keeper)
         self.callbacks.round_done(report)
         if cohort and not work.trained:
             self._check_fruit()

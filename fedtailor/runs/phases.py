@@ -13,7 +13,7 @@ from fedtailor.runs.border import Border
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.cohort import DROPPED, unanswered
 from fedtailor.runs.defence import Defence
-from fedtailor.runs.ledger import Round, place
+from fedtailor.runs.ledger import TRAINED, Round, place
 from fedtailor.runs.tasks import Packed, Tasks
 
 
@@ -83,7 +83,8 @@ class Phases:
                 answers[result.client] = reply
         answers = self._defend(answers, payloads, work)
         for client in work.failed:
-            work.scores.get("held", {}).pop(client, None)
+            for model in TRAINED:
+                work.scores.get(model, {}).pop(client, None)
         work.trained = set(answers)
         return Replies(answers, work.failed, phase.times)
 

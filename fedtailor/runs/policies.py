@@ -26,7 +26,7 @@ PAGE = "docs/results/policies.md"
 
 
 @dataclass(frozen=True)
-class Beginning:
+class Led:
     """How the agents of a run begin."""
 
     settings: Experiment  # with the settings that the policy needs, or with the rules that decide in its place
@@ -35,19 +35,19 @@ class Beginning:
     note: str | None = None  # a sentence to store if rules decide
 
 
-def beginning(settings: Experiment, job: Job, given: bool = False) -> Beginning:
+def with_policy(settings: Experiment, job: Job, given: bool = False) -> Led:
     """Find the policy of the settings; raise a `UserError` if it is the user's own and does not fit.
 
     With ``given``, the caller's own functions decide, so nothing built-in does.
     """
     method = settings.method
     if not isinstance(method, AgentMethod):
-        return Beginning(settings, job)
+        return Led(settings, job)
     server = assemble(settings, job).server()  # even without a policy, so that an unknown decider fails here
     if method.own_policy is not None:
         policy = read_policy(method.own_policy)
         check_policy(policy, method.own_policy, spec(method.rehearses or method), shape(method, server))
-        return Beginning(settings, job, policy)
+        return Led(settings, job, policy)
     if given or not server.decisions.agents or not uses_built_in(method):
         return _changed(settings, job, {"policy": NO_POLICY})
     misfit = ""
@@ -82,7 +82,7 @@ def built_in_digest(method: AgentMethod) -> str:
     return blake2b(repr((cards, dict(method.best_rules))).encode(), digest_size=16).hexdigest()
 
 
-def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], misfit: str) -> Beginning:
+def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], misfit: str) -> Led:
     method = settings.method
     assert isinstance(method, AgentMethod)
     tables = {
@@ -95,10 +95,10 @@ def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], misfit
     return replace(found, note=f"{method.name or spec(method)}: the rule {named} decides, not an agent: {reason}")
 
 
-def _changed(settings: Experiment, job: Job, changes: Mapping[str, Any]) -> Beginning:
+def _changed(settings: Experiment, job: Job, changes: Mapping[str, Any]) -> Led:
     assert isinstance(settings.method, AgentMethod)
     method = _with(settings.method, changes)
-    return Beginning(settings.model_copy(update={"method": method}), replace(job, method=method))
+    return Led(settings.model_copy(update={"method": method}), replace(job, method=method))
 
 
 def _with(method: AgentMethod, changes: Mapping[str, Any]) -> AgentMethod:

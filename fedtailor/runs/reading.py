@@ -20,6 +20,7 @@ from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.sampling import population
 from fedtailor.runs.settings import Experiment, method_dict, recorded
+from fedtailor.runs.stopping import VALIDATION, Best, best_of
 from fedtailor.runs.store import DATABASE, Store, in_use
 
 FRAMES = ("rounds", "metrics", "measures", "scores", "tasks", "events", "clock", "times", "phases", "curve")
@@ -84,8 +85,9 @@ class Run:
 
     @property
     def rounds_done(self) -> int:
-        """Complete rounds, counted over all episodes."""
-        return self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]  # type: ignore[no-any-return]
+        """Complete rounds, counted over all episodes; those before its start too, if it goes on from another run."""
+        done = self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]
+        return int(done) + int((self.start or {}).get("after", 0))
 
     @property
     def client_count(self) -> int:
@@ -190,6 +192,16 @@ class Run:
         stored = self._store.meta("privacy") or []
         return tuple(map(Promise.read, stored))
 
+    @property
+    def best(self) -> Best | None:
+        """The best round so far by validation data; None without ``stopping``."""
+        return best_of(self._store)
+
+    @property
+    def start(self) -> dict[str, Any] | None:
+        """What the run started from: path, digest, round, what was carried over; None for the initial model."""
+        return self._store.meta("start")  # type: ignore[no-any-return]
+
     def federation(self, federation: Federation | None = None) -> Federation:
         """The clients' data, built again from the settings; a `UserError` if they are not those of the run.
 
@@ -234,7 +246,7 @@ class Run:
 
     def _population(self, model: str) -> int:
         """The clients that those with scores of a model were drawn from; 0 if all were tested."""
-        tested = self.settings["evaluation"].get("clients", "all")
+        tested = "all" if model == VALIDATION else self.settings["evaluation"].get("clients", "all")
         return population(tested, self.new_clients if model == "new" else self.client_count)
 
     def curve(self) -> list[dict[str, Any]]:
@@ -389,6 +401,9 @@ class Run:
             clock=self._clock_summary() if self._has_clock else None,
             warnings=self.warnings,
             privacy=self.privacy,
+            best=self.best,
+            stopped=self._store.meta("stopped"),
+            start=self.start,
         )
 
     def _clock_summary(self) -> ClockSummary:
@@ -396,7 +411,7 @@ class Run:
         ends = {row["episode"]: row["begin"] + row["seconds"] for row in rows}  # of each episode's last round
         causes = Counter(cause(event["detail"]) for event in self.events() if event["kind"] == "failed")
         return ClockSummary(
-            seconds=sum(ends.values()),
+            seconds=sum(ends.values()) - (self.start or {}).get("seconds", 0.0),
             latency=mean(row["latency"] for row in rows),
             idle=mean(row["idle"] for row in rows),
             late=causes["late"],

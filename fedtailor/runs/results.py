@@ -10,7 +10,8 @@ from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Method
 from fedtailor.runs.accounting import Promise
 from fedtailor.runs.measures import Measures
-from fedtailor.runs.statistics import Difference, Wins
+from fedtailor.runs.statistics import Difference, Wins, decided
+from fedtailor.runs.stopping import Best
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,12 @@ class RunSummary:
         What the run warned about: settings that make the method inert or break one of its assumptions.
     privacy : tuple of Promise
         The differential privacy of clients and of records; empty without privacy.
+    best : Best or None
+        The best round by validation data, whose models were deployed; None without ``stopping``.
+    stopped : int or None
+        The round after which the run ended early; None if it did not.
+    start : mapping or None
+        The run or file that the run started from: path, round, what was carried over, digest.
     """
 
     name: str
@@ -62,6 +69,9 @@ class RunSummary:
     clock: ClockSummary | None = None
     warnings: tuple[str, ...] = ()
     privacy: tuple[Promise, ...] = ()
+    best: Best | None = None
+    stopped: int | None = None
+    start: Mapping[str, Any] | None = None
 
     @property
     def received(self) -> Measures:
@@ -78,12 +88,27 @@ class RunSummary:
         """The measures of the final pass, in which every client receives and trains once more."""
         return self._measured("final")
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Where the run started, its best round, and whether it ended early, as clauses."""
+        said = []
+        if (start := self.start) is not None:
+            place = f"{start['path']} after round {start['round']}" if start["round"] else str(start["path"])
+            said.append(f"started from {place} ({start['carried']}; digest {start['digest'][:8]})")
+        if self.best is not None:
+            said.append(f"best round by validation data: {self.best.round}")
+        if self.stopped is not None:
+            said.append(f"stopped early after round {self.stopped}")
+        return tuple(said)
+
     def as_dict(self) -> dict[str, Any]:
-        """The summary as one JSON document; without a clock or privacy it has no such key."""
+        """The summary as one JSON document; without a clock, privacy, best round or start it has no such key."""
         values = {**vars(self), "metrics": {model: found.as_dict() for model, found in self.metrics.items()}}
         values["warnings"] = list(self.warnings)
-        clock, privacy = values.pop("clock"), values.pop("privacy")
+        clock, privacy, best = values.pop("clock"), values.pop("privacy"), values.pop("best")
         values |= {} if clock is None else {"clock": asdict(clock)}
+        values |= {} if best is None else {"best": asdict(best)}
+        values = {key: value for key, value in values.items() if key not in ("stopped", "start") or value is not None}
         return values | ({"privacy": [asdict(found) for found in privacy]} if privacy else {})
 
     def _measured(self, model: str) -> Measures:
@@ -155,26 +180,11 @@ class ComparisonRow:
         for name, spread in {**self.headline, **extras}.items():
             if name != "new" or spread.mean is not None:  # most comparisons have no new clients
                 row |= {name: spread.mean, f"{name}_std": spread.std}
-        row |= {"megabytes": self.megabytes, "seconds": self.seconds, **self._decided()}
+        row |= {"megabytes": self.megabytes, "seconds": self.seconds, **decided(self.difference, self.wins)}
         if self.clock is not None:
             clock = asdict(self.clock)
             row |= {"virtual_seconds": clock.pop("seconds"), **clock}
         return row
-
-    def _decided(self) -> dict[str, Any]:
-        """The difference to the baseline; every value is None for the baseline itself."""
-        found, wins = self.difference, self.wins
-        interval = None if found is None else found.interval
-        return {
-            "difference": None if found is None else found.mean,
-            "difference_low": None if interval is None else interval.low,
-            "difference_high": None if interval is None else interval.high,
-            "difference_unit": None if found is None else found.unit,
-            "decided": None if found is None else found.outcome,
-            "clients_won": None if wins is None else wins.won,
-            "clients_tied": None if wins is None else wins.tied,
-            "clients_lost": None if wins is None else wins.lost,
-        }
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,15 @@ from fedtailor.runs.episodes import Interrupted, run_episodes
 from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.folders import check_place, fresh_name, lock_folder, remove, remove_drafts
 from fedtailor.runs.growing import check_growth, check_rounds, grow
+from fedtailor.runs.ledger import check_states
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.pace import expected_seconds
-from fedtailor.runs.policies import beginning
+from fedtailor.runs.policies import with_policy
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources, again, own_or_given
 from fedtailor.runs.sections import Evaluation
 from fedtailor.runs.settings import Experiment, experiment, method_dict, of_this_version
+from fedtailor.runs.starting import Beginning, beginning, start_settings, started
 from fedtailor.runs.store import Store
 from fedtailor.runs.tracking import check_trackers
 
@@ -44,15 +47,17 @@ def run(
     callbacks: Callbacks = None,
     resources: Resources | None = None,
     deciders: Mapping[str, Decider] | None = None,
+    start: "str | Path | Mapping[str, Any] | None" = None,
     notes: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Run:
-    """Run an experiment from the start in a new folder.
+    """Run an experiment in a new folder.
 
     Parameters
     ----------
     source : str, Path, mapping, Experiment or None, optional
-        The experiment: a TOML file, its settings, or an `Experiment`; None for the default settings.
+        The experiment: a TOML file, its settings, or an `Experiment`; None for the default settings or, with the run
+        in ``start``, for those of that run.
     folder : str or Path, optional
         The folder of the run, which must not exist. By default ``runs/<name>`` or, if that exists, the first of
         ``runs/<name>-2``, ``runs/<name>-3``, ...
@@ -64,6 +69,10 @@ def run(
         Loaded data and running workers, to share between runs. They stay open.
     deciders : mapping of str to callable, optional
         By the name of a decision: a function of the server and the question that replaces the method's agent.
+    start : str, Path or mapping, optional
+        The run or file of weights to start from, or the table ``start`` of the settings, as in
+        ``{"path": "runs/first", "round": "best"}``. If method, model and clients are the same as in that run, all
+        states are carried over and its rounds go on; otherwise the weights are the initial model.
     notes : mapping, optional
         Values to store with the run.
     overwrite : bool, optional
@@ -88,6 +97,10 @@ def run(
     True
     >>> run.close()
     """
+    if start is not None:
+        table = {"path": str(start)} if isinstance(start, str | Path) else dict(start)
+        same = start_settings(str(table.get("path", ""))) if source is None else None
+        source = experiment(source if same is None else same, {"start": table})
     settings, place = _named(experiment(source), folder, Path("runs"), overwrite)
     with own_or_given(resources, federation) as resources:
         return _begin(place, settings, resources, one_callback(callbacks), deciders, notes or {}, overwrite)
@@ -133,7 +146,10 @@ def pretrain(
     if not isinstance(settings.method, AgentMethod):
         able = ", ".join(name for name, kind in catalogue().items() if issubclass(kind, AgentMethod))
         raise UserError(f"{spec(settings.method)} has no agent to pre-train; these have: {able}")
-    changes = {"method": settings.method.rehearsal(), "evaluation": Evaluation(every=0, final=False)}
+    if settings.start is not None:
+        raise UserError("start: an agent is pre-trained in federations from their start; remove the table [start]")
+    changes: dict[str, Any] = {"method": settings.method.rehearsal(), "evaluation": Evaluation(every=0, final=False)}
+    changes |= {"stopping": None, "checkpoints": None}  # as nothing is evaluated
     settings, place = _named(settings, folder, Path("policies"), overwrite)
     notes = {"episodes": settings.pretrain.episodes}
     with own_or_given(resources, federation) as resources:
@@ -187,6 +203,7 @@ def resume(
     with Store(place, write=True) as store:  # raises if the run is damaged, or if another process runs it
         values, before, devices = store.meta("experiment"), store.meta("federation"), store.meta("devices")
         nodes = store.meta("nodes")
+        check_states(store)
         if episodes is not None:
             _check_longer(place, store, episodes)
             values = {**values, "pretrain": {**values["pretrain"], "episodes": episodes}}
@@ -204,6 +221,8 @@ def resume(
         resources.engine_for(settings).warm()
         job = job_of(again(settings, resources.given, f"{place} cannot resume"), resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
+        with Store(place) as store:
+            job = started(job, store)
         if devices_digest(settings, job) != devices:
             raise UserError(f"{place} cannot resume: the files in [devices] are not those it began with")
         if rounds is not None:
@@ -212,7 +231,7 @@ def resume(
                 grow(place, store, values)
         policy = None
         if not _begun(place):
-            begins = beginning(settings, job, bool(deciders))
+            begins = with_policy(settings, job, bool(deciders))
             settings, job, policy = begins.settings, begins.job, begins.policy
         if episodes is not None:
             with Store(place, write=True) as store, store.transaction():
@@ -245,21 +264,27 @@ def _begin(
     imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
     resources.engine_for(settings).warm()  # workers start while the data are read; fails here without the engine
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
-    asked, engine = settings.method, resources.engine_for(settings)
+    asked, engine = settings.method, resources.engine_for(settings)  # fails here if the engine is unavailable
     without = settings.devices is None
     settings = completed(settings, resources.federation(settings), engine.remote)
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
-    begins = beginning(settings, job, bool(deciders))
+    begins = with_policy(settings, job, bool(deciders))
     settings, job, policy = begins.settings, begins.job, begins.policy
     said = [devices_note(settings) if without else None, begins.note]
     notes = {**notes, "asked": method_dict(asked), "begins": [sentence for sentence in said if sentence]}
-    made = assemble(settings, job)
-    needed = least_bytes(made, engine.remote)
-    check_disk(place, needed)
-    callbacks.expects(needed, None if engine.remote else expected_seconds(made, notes.get("episodes", 1)))
-    remove(place)
-    _create(place, settings, job, notes)
+    with beginning(settings, job) as begun:
+        if begun is not None:
+            settings, job = begun.applied(settings, job)
+        made = assemble(settings, job)
+        needed = least_bytes(made, engine.remote) + (begun.nbytes if begun else 0)
+        check_disk(place, needed)
+        ahead = settings.model_copy(update={"rounds": settings.rounds - (begun.facts["after"] if begun else 0)})
+        seconds = expected_seconds(replace(made, experiment=ahead), notes.get("episodes", 1))
+        callbacks.expects(needed, None if engine.remote else seconds)
+        _check_not_the_start(place, begun)
+        remove(place)
+        _create(place, settings, job, notes, begun)
     try:
         return run_episodes(place, settings, job, resources, callbacks, deciders, policy)
     except Exception as error:
@@ -269,7 +294,15 @@ def _begin(
         raise
 
 
-def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any]) -> None:
+def _check_not_the_start(place: Path, begun: Beginning | None) -> None:
+    """Raise a `UserError` if a run would replace the run that it starts from."""
+    if begun is not None and place.exists() and place.samefile(Path(begun.facts["path"]).expanduser()):
+        raise UserError(f"{place} cannot be replaced by a run that starts from it: name another with --name")
+
+
+def _create(
+    place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any], begun: Beginning | None = None
+) -> None:
     """Create the run's folder atomically: it is complete or does not exist.
 
     Only this account can open it, because states and models are made from clients' data.
@@ -299,7 +332,13 @@ def _create(place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any
             **notes,
         }
         Store.create(draft, meta, _named_clients(job.federation))
+        if begun is not None:
+            with Store(draft, write=True) as store:
+                begun.write(store)
         os.rename(draft, place)
+    except UserError as error:  # such as a full disk, about which the advice is that of a run
+        shutil.rmtree(draft, ignore_errors=True)
+        raise UserError(f"{place} cannot be made: {str(error).partition(':')[0]}") from None
     except (OSError, sqlite3.Error) as error:
         shutil.rmtree(draft, ignore_errors=True)
         raise UserError(f"{place} cannot be made: {getattr(error, 'strerror', None) or error}") from None

@@ -1,4 +1,4 @@
-"""Tables of an experiment that concern the whole run: participation, evaluation, comparison and pre-training."""
+"""Tables of an experiment that concern the whole run: who takes part, what is evaluated and kept, where it starts."""
 
 from typing import Annotated, Any, Literal
 
@@ -93,6 +93,50 @@ class Evaluation(BaseModel):
         if self.new_clients and not self.final:
             raise ValueError("new_clients are tested at the end: set final = true")
         return self
+
+
+class Checkpoints(BaseModel):
+    """The rounds whose states a run keeps, besides its latest state."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    every: int = Field(..., ge=1, le=1_000_000, description="rounds between two states that are kept")
+    keep: int = Field(3, ge=1, le=1000, description="number of states to keep; the oldest is deleted")
+
+
+class Stopping(BaseModel):
+    """The best round by validation data, whose models are deployed, and the early end of a run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    patience: int | None = Field(
+        None, ge=1, description="rounds without a better one after which the run ends; without it, it never ends early"
+    )
+    min_rounds: int = Field(1, ge=1, description="rounds before which the run does not end")
+    min_gain: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="how much better a round must be to count, in units of the headline"
+    )
+
+
+class Start(BaseModel):
+    """The run or file of weights that a run starts from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str = Field(
+        ..., min_length=1, description="a run's folder, an exported model's folder, or a file .safetensors, .pt or .pth"
+    )
+    round: Literal["last", "best"] | Annotated[int, Field(ge=1)] = Field(
+        "last", description="the run's last round, its best round, or a round that it kept (checkpoints.every)"
+    )
+    carry: Literal["auto", "weights"] = Field(
+        "auto",
+        description="what is carried over: all states if method, model and clients are the same, otherwise the shared "
+        "weights; or always the weights alone",
+    )
+    model: str | None = Field(None, description='the server\'s model, for a run that has several, such as "group/0"')
+    part: Literal["all", "body", "head"] = Field("all", description="the part of the weights that is used")
+    digest: str | None = Field(None, description="the digest that the start must have; a run records it")
 
 
 class CompareSettings(BaseModel):

@@ -17,7 +17,16 @@ from fedtailor.methods import NO_POLICY, Method, find, spec
 from fedtailor.models import ModelSettings
 from fedtailor.parties import Aggregation, Privacy
 from fedtailor.runs.mistakes import Mistakes, mistakes, shown, shown_key
-from fedtailor.runs.sections import CompareSettings, Evaluation, Participation, PretrainSettings, TrackerName
+from fedtailor.runs.sections import (
+    Checkpoints,
+    CompareSettings,
+    Evaluation,
+    Participation,
+    PretrainSettings,
+    Start,
+    Stopping,
+    TrackerName,
+)
 
 NAMES_A_FOLDER = "it names a folder: use letters, digits, '-', '_' and '.'"
 
@@ -61,6 +70,8 @@ class Experiment(BaseModel):
         The clients' devices; without them there is no virtual clock.
     attack : Attack or None
         The malicious clients of a simulation; without it all are honest.
+    stopping, checkpoints, start : settings or None
+        The best round and the early end, the rounds whose states are kept, and the run or file to start from.
 
     Examples
     --------
@@ -90,6 +101,9 @@ class Experiment(BaseModel):
     privacy: Privacy = Privacy()
     attack: Attack | None = Field(None, description="malicious clients of a simulation; without it all are honest")
     evaluation: Evaluation = Evaluation()
+    stopping: Stopping | None = Field(None, description="the best round by validation data; without it the last one")
+    checkpoints: Checkpoints | None = Field(None, description="rounds whose states are kept; without it the last only")
+    start: Start | None = Field(None, description="the run or file to start from; without it the initial model")
     engine: EngineSettings = EngineSettings()
     compare: CompareSettings = CompareSettings()
     pretrain: PretrainSettings = PretrainSettings()
@@ -102,7 +116,7 @@ class Experiment(BaseModel):
     @property
     def carves_validation(self) -> bool:
         """Whether clients get validation data."""
-        return self.validation or self.method.needs_validation
+        return self.validation or self.method.needs_validation or self.stopping is not None
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as plain values; `experiment` turns them back into the same experiment."""
@@ -216,6 +230,8 @@ def _find(name: str, where: str) -> type[Method]:
 def _validate(values: dict[str, Any], where: str) -> Experiment:
     """Make the experiment, or raise one error about everything that is wrong."""
     values, problems = dict(values), []
+    if isinstance(values.get("start"), str | Path):
+        values["start"] = {"path": str(values["start"])}
     if "method" in values:
         try:
             values["method"] = make_method(values["method"], where)
@@ -264,7 +280,7 @@ def _change(values: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 # Tables that may be given as a bare name: partition = "iid", method = "fedavg"
-_BARE = {"partition": "kind", "method": "name", "profiles": "kind", "availability": "kind"}
+_BARE = {"partition": "kind", "method": "name", "profiles": "kind", "availability": "kind", "start": "path"}
 
 
 def _copy(values: Mapping[str, Any]) -> dict[str, Any]:

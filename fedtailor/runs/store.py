@@ -35,7 +35,7 @@ class Store:
         with ExitStack() as opened, self._user_errors():
             mode = "mode=rw"
             if write or still:
-                self._lock = _lock(folder) if write else _shared_lock(folder)
+                self._lock = lock(folder) if write else _shared_lock(folder)
                 if self._lock is not None:
                     opened.callback(os.close, self._lock)
             if still:  # without a log of writes, and while nobody writes, SQLite needs no files of its own
@@ -211,6 +211,16 @@ class Store:
         """Delete every state of these scopes."""
         self._db.executemany("DELETE FROM state WHERE scope = ?", [(scope,) for scope in scopes])
 
+    def shrink(self) -> None:
+        """Give the pages of deleted rows back to the disk; this briefly needs as much room as is left in the file."""
+        try:
+            for step in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                self._db.execute(step)
+        except sqlite3.OperationalError as error:
+            raise UserError(
+                f"{self.path} could not shrink ({error}): what was deleted is gone, but only this run can use its room"
+            ) from None
+
     def scores(self, model: str, episode: int, round: int) -> dict[int, Score]:
         """Every client's score of a model in a round."""
         rows = self.read("scores", "WHERE episode = ? AND round = ? AND model = ?", [episode, round, model])
@@ -323,7 +333,7 @@ def _shared_lock(folder: Path) -> int | None:
     return file
 
 
-def _lock(folder: Path) -> int:
+def lock(folder: Path) -> int:
     """Lock the run for this process. The lock always ends with the process."""
     try:
         file = os.open(folder / "run.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -19,6 +19,7 @@ class Tasks:
     def __init__(self, engine: Engine, store: Store, callbacks: Callback, stateful: set[int]):
         self.engine, self.store, self.callbacks = engine, store, callbacks
         self.stateful = stateful  # clients whose state is in the store
+        self.scope = "client"  # of their states
         self.watch = Stopwatch()
 
     def later(
@@ -42,7 +43,7 @@ class Tasks:
                 state = states[client]
             elif client in self.stateful:
                 with self.watch.phase("store"):
-                    state = self.store.state("client", client)
+                    state = self.store.state(self.scope, client)
             with self.watch.phase("codec"):
                 data = packed.of(payload)
             return Task(kind, index, moment, client, data, state, **more)

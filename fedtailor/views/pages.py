@@ -69,7 +69,7 @@ def client_grid(
             by_client.setdefault(row["client"], {})[model] = row
     rows = []
     for client, found in sorted(by_client.items()):
-        samples = max(row["samples"] for row in found.values())
+        samples = max((row["samples"] for model, row in found.items() if model != "validation"), default=0)
         values = [measured(value_of(found[m], measure), percents) if m in found else NOTHING for m in models]
         name = next((row["name"] for row in found.values() if "name" in row), str(client))
         rows.append((name, str(samples), *values))

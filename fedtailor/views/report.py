@@ -8,6 +8,7 @@ from typing import Any
 from fedtailor.devices import cause
 from fedtailor.runs import Measures, Run, RunSummary, toml
 from fedtailor.runs.measures import MeasureSummary
+from fedtailor.runs.stopping import VALIDATION
 from fedtailor.views.curves import draw_run
 from fedtailor.views.numbers import NOTHING, duration, figures, measured, percent, size
 from fedtailor.views.tables import Grid
@@ -67,7 +68,13 @@ def report(run: Run) -> str:
 
 def headline(facts: RunSummary) -> str:
     """The run in one line."""
-    return f"{what_runs(facts)}, {facts.rounds_done} of {facts.rounds} rounds, {facts.status}"
+    done = f"{what_runs(facts)}, {facts.rounds_done} of {facts.rounds} rounds, {facts.status}"
+    return "; ".join([done, *facts.notes])
+
+
+def lead(facts: RunSummary) -> str:
+    """The run in one line below its name, where a page shows rounds and status elsewhere."""
+    return "; ".join([what_runs(facts), *facts.notes])
 
 
 def what_runs(facts: RunSummary) -> str:
@@ -133,7 +140,14 @@ def remarks(metrics: Mapping[str, Measures]) -> list[str]:
     said = [f"{untrained} of the {which} never trained: the model they would receive counts as held."]
     newcomers = metrics["new"].clients if "new" in metrics else 0
     new = [f"new: {newcomers} clients that took no part received and adapted the model at the end."]
-    return _drawn(metrics) + (said if untrained else []) + (new if newcomers else []) + _undefined(metrics)
+    checked = ["validation: the held models on validation data, which choose the best round; final is that round's."]
+    return [
+        *_drawn(metrics),
+        *(said if untrained else []),
+        *(new if newcomers else []),
+        *(checked if VALIDATION in metrics else []),
+        *_undefined(metrics),
+    ]
 
 
 def _drawn(metrics: Mapping[str, Measures]) -> list[str]:

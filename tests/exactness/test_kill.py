@@ -1,6 +1,7 @@
 """A run killed with SIGKILL at any moment and resumed ends like one that was not."""
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import fedtailor
 from fedtailor.runs import Run
 from tests.support.fingerprint import assert_same, fingerprint
-from tests.support.killable import main
+from tests.support.killable import EXPERIMENT, main
 
 PROGRAM = Path(__file__).parents[1] / "support" / "killable.py"
 
@@ -69,6 +71,32 @@ def test_killed_with_models_of_several_sizes(tmp_path: Path) -> None:
     main(folder, "inline", 0, "sizes")
     assert_same(tmp_path / "undisturbed", folder)
     assert fingerprint(folder)["decisions"]
+
+
+def test_killed_with_a_start_checkpoints_and_a_best_round(tmp_path: Path) -> None:
+    """Three kills, the first while the start is copied; the run that it started from is gone before the last part."""
+    folder = tmp_path / "run"
+    short = {**EXPERIMENT, "rounds": 3, "validation": True, "engine": {"kind": "inline"}}
+    fedtailor.run(short, folder=tmp_path / "source").close()
+    main(tmp_path / "undisturbed", "inline", 0, "grown")
+    reached = []
+    for count in (9, 80, 90):
+        with start(folder, "inline", count, "grown") as process:
+            assert process.wait() == -signal.SIGKILL
+        if folder.exists():
+            with Run(folder) as run:
+                reached.append(run.rounds_done)
+    assert len(reached) == 2, "the first kill left a folder"
+    assert 3 < reached[0] < reached[1] < 12
+    shutil.rmtree(tmp_path / "source")
+    main(folder, "inline", 0, "grown")
+    assert_same(tmp_path / "undisturbed", folder)
+    scopes = {row["scope"] for row in fingerprint(folder)["state"]}
+    assert {"start", "kept best client"} < scopes
+    with Run(folder) as run, Run(tmp_path / "undisturbed") as undisturbed:
+        assert run.summary().notes == undisturbed.summary().notes
+        assert run.start is not None
+        assert (run.start["after"], run.start["carried"]) == (3, "all states")
 
 
 def test_killed_after_any_task_of_worker_processes(undisturbed: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """A program that runs or resumes an experiment and can kill itself at a chosen event.
 
-``python killable.py FOLDER ENGINE DIE_AT [devices | sizes | bf16]``: events are writes to the database and batches of
-tasks; the DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds begin, and
-"task" whenever a task is done.
+``python killable.py FOLDER ENGINE DIE_AT [devices | sizes | grown | bf16]``: events are writes to the database and
+batches of tasks; the DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds
+begin, and "task" whenever a task is done.
 """
 
 import os
@@ -40,6 +40,12 @@ CHANGES: dict[str, dict[str, Any]] = {
             "agents": {"size": {"buffer": 3}, "intensity": {"buffer": 3}},
         },
     },
+}
+CHANGES["grown"] = {  # from a run beside the folder, with states of earlier rounds and a best round
+    "rounds": 12,
+    "start": "source",
+    "checkpoints": {"every": 2, "keep": 2},
+    "stopping": {"patience": 3, "min_rounds": 8},
 }
 CHANGES["bf16"] = {**CHANGES["sizes"], "training": {**EXPERIMENT["training"], "precision": "bf16"}}
 
@@ -80,6 +86,8 @@ def main(folder: Path, engine: str, count: int, change: str = "") -> None:
         fedtailor.resume(folder, engine=where, callbacks=Going()).close()
     else:
         values = {**EXPERIMENT, **CHANGES[change], "engine": where}
+        if "start" in values:
+            values["start"] = str(folder.parent / values["start"])
         fedtailor.run(values, folder=folder, callbacks=Going()).close()
 
 

@@ -16,11 +16,13 @@ from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import described, kept
 from fedtailor.runs.exporting.writing import ClientData, Deployable
-from fedtailor.runs.ledger import Ledger
+from fedtailor.runs.ledger import deployed_ledger
 from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.reading import find_client
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.settings import Experiment, experiment
+from fedtailor.runs.starting import started
+from fedtailor.runs.stopping import best_of
 from fedtailor.runs.store import Store
 from fedtailor.runs.tables import SCHEMA
 from fedtailor.weights import Weights
@@ -111,7 +113,8 @@ class RunModels:
     def _outline_job(self) -> Job:
         """The job of the run without samples, but with their form and the clients' numbers of them."""
         data = described(self.store.meta("samples"), self.store.meta("clients"), self.store.meta("sizes"))
-        return Job(self.settings.method, self.settings.model, self.settings.training, self.settings.seed, data)
+        made = Job(self.settings.method, self.settings.model, self.settings.training, self.settings.seed, data)
+        return started(made, self.store)
 
     def _training(self, client: int) -> tuple[Experiment, Job, RoundLoop]:
         """What trains a client once more; raises a `UserError` if the data are not those of the run."""
@@ -120,7 +123,7 @@ class RunModels:
         if self._loop is None:
             sentence = f"{self.folder} cannot export client {client}"
             settings = again(self.settings, self._given, sentence)
-            job = job_of(settings, self._resources)
+            job = started(job_of(settings, self._resources), self.store)
             check_data(settings, job.federation, self.store.meta("federation"), sentence)
             engine = self._resources.engine_for(settings)
             engine.start(job)
@@ -142,7 +145,8 @@ class RunModels:
 
     def _facts(self) -> dict[str, Any]:
         """What the cards of all models of the run say."""
-        done = self.store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]
+        best, last = best_of(self.store), self.store.rows("SELECT MAX(round) AS round FROM rounds")[0]["round"]
+        done = last if best is None else best.round
         source = self.settings.data.source
         facts: dict[str, Any] = {"run": self.settings.name, "rounds": done, "data": source}
         if source in SOURCES:
@@ -163,8 +167,10 @@ class RunModels:
         return facts
 
     def _server_score(self, name: str) -> dict[str, Any]:
-        """The latest score of a model of the server over all clients."""
-        rows = self.store.read("metrics", "WHERE model = ? ORDER BY episode DESC, round DESC LIMIT 1", [name])
+        """The latest score of a model of the server over all clients; in the best round, if that is deployed."""
+        best = best_of(self.store)
+        which = "" if best is None else f"AND round = {best.round} "
+        rows = self.store.read("metrics", f"WHERE model = ? {which}ORDER BY episode DESC, round DESC LIMIT 1", [name])
         if not rows:
             return {}
         of = f"the test samples of {rows[0]['clients']} clients, their mean, in round {rows[0]['round']}"
@@ -182,5 +188,5 @@ class RunModels:
 
 def server_weights(store: Store, settings: Experiment, job: Job) -> dict[str, Weights]:
     """The named models on the server of a run."""
-    ledger = Ledger(store, job.seed, settings.rounds)
+    ledger, _ = deployed_ledger(store, job.seed, settings.rounds)
     return job.method.models(ledger.server(assemble(settings, job, ledger.moment)))

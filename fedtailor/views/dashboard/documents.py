@@ -17,7 +17,7 @@ from fedtailor.views.html.facts import run_facts, thinned
 from fedtailor.views.numbers import duration, measured, size
 from fedtailor.views.panels import decisions
 from fedtailor.views.panels.groups import groups
-from fedtailor.views.report import cost, evaluation_grid, failure_grid, method_text, remarks, what_runs
+from fedtailor.views.report import cost, evaluation_grid, failure_grid, lead, method_text, remarks
 from fedtailor.views.tables import Grid
 
 Document = dict[str, Any]
@@ -89,7 +89,7 @@ def run_document(folder: Path) -> Document:
         facts, events = run.summary(), run.events()
         return {
             **run_facts(run),
-            "lead": what_runs(facts),
+            "lead": lead(facts),
             "done": facts.rounds_done,
             "rounds": facts.rounds,
             "warnings": list(facts.warnings),

@@ -23,8 +23,8 @@ from fedtailor.views.report import (
     evaluation_grid,
     failure_grid,
     further_grid,
+    lead,
     remarks,
-    what_runs,
 )
 from fedtailor.views.tables import Grid
 
@@ -45,7 +45,7 @@ def run_report(run: Run) -> str:
     """The page of a run."""
     facts, numbers = run.summary(), {**run_facts(run), "panels": panels(run), "groups": groups(run)}
     body = joined(
-        element("header", element("h1", run.name), element("p", what_runs(facts), class_="lead")),
+        element("header", element("h1", run.name), element("p", lead(facts), class_="lead")),
         tiles(run_tiles(facts)),
         *(element("p", f"Warning: {sentence}", class_="warning") for sentence in facts.warnings),
         *(element("p", promise.sentence, class_="note") for promise in facts.privacy),
