@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -338,12 +338,6 @@ class Run:
         known = self._store.state_keys("server")
         stored = {key: self._store.state("server", key) for key in keys or known}
         return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
-
-    def client_states(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """What every client with a state of its own keeps between rounds, one client after the other."""
-        for key in sorted(map(int, self._store.state_keys("client"))):
-            if (data := self._store.state("client", key)) is not None:
-                yield key, plain(unpack(data)["state"])
 
     def agents(self) -> dict[str, dict[str, Any]]:
         """By decision, the present state of its agent, with ``best`` if pre-training keeps the best policy."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from fedtailor.runs import Comparison, Run
+from fedtailor.views.panels.mixing import mixing_weights
 
 
 def deeds(comparison: Comparison) -> list[str]:
@@ -85,9 +86,7 @@ def _grouped(run: Run) -> str | None:
 def _aggregated(run: Run) -> str | None:
     """FedAH: weights of the global head."""
     means = [
-        float(torch.cat([weight.flatten() for weight in state["mix"].values()]).mean())
-        for _, state in run.client_states()
-        if "mix" in state
+        float(torch.cat([weight.flatten() for weight in mix.values()]).mean()) for mix in mixing_weights(run).values()
     ]
     if not means:
         return None

@@ -9,7 +9,7 @@ import pytest
 
 import fedtailor
 from fedtailor.data import DataSettings, Federation, build
-from fedtailor.methods import find
+from fedtailor.methods import AgentMethod, find
 from fedtailor.runs.advice import Advice, LeftOut, Needs, advise, race
 from fedtailor.runs.advice.race import Arm, Race, lengths, variants
 from fedtailor.runs.advice.reasons import about, difference_words
@@ -266,10 +266,17 @@ def test_rules_of_a_plain_experiment() -> None:
     left = left_out({})
     assert left["fedbn"] == "the network has no normalisation layer: this is FedAvg"
     assert "[devices]" in left["hapfl"]
-    assert "learn from scratch" in left["bwa"]
     assert "validation = true" in left["fedfomo"]
     assert set(left) < set(fedtailor.methods.catalogue())
     assert not {"fedavg", "local", "fedrep", "ditto", "fedala", "fedamp", "ifca", "fedah", "fedalp"} & set(left)
+
+
+def test_agents_without_a_policy_are_left_out() -> None:
+    """By what the methods declare: trials are too short to learn from scratch."""
+    left = left_out({"validation": True, "devices": {"profiles": {"kind": "uniform", "spread": 4}}})
+    scratch = {name for name, reason in left.items() if "learn from scratch" in reason}
+    agents = {name: kind() for name, kind in fedtailor.methods.catalogue().items() if issubclass(kind, AgentMethod)}
+    assert scratch == {name for name, made in agents.items() if not made.has_policy}
 
 
 def test_needs_leave_out_what_they_forbid() -> None:
@@ -290,7 +297,7 @@ def test_privacy_leaves_out_what_it_cannot_cover() -> None:
 def test_normalisation_layers_devices_and_sizes_admit_their_methods() -> None:
     assert "fedbn" not in left_out({"model": {"name": "resnet18-bn", "arguments": {"width": 2}}})
     devices = {"devices": {"profiles": {"kind": "uniform", "spread": 4}}, "validation": True}
-    assert "several in [method]" in left_out(devices)["hapfl"]
+    assert "hapfl" not in left_out(devices)
     sizes = [{"name": "mlp", "arguments": {"hidden": hidden}} for hidden in (4, 8)]
     assert "hapfl" not in left_out({**devices, "model": {"name": "mlp"}, "method": {"name": "hapfl", "sizes": sizes}})
 

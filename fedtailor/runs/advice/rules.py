@@ -191,7 +191,7 @@ def _clock(case: _Case) -> str:
 
 def _policy(case: _Case) -> str:
     method = case.method
-    if not isinstance(method, AgentMethod) or method.policy is not None:
+    if not isinstance(method, AgentMethod) or method.has_policy:
         return ""
     return "its agent would learn from scratch, for which trials are too short: give a policy in [method]"
 
