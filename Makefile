@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo install test lint unit browser coverage test-slow test-federation benchmark mutants lock docs clean
+.PHONY: help demo install test lint unit browser coverage test-slow test-federation benchmark bench-peers mutants lock docs clean
 
 help:
 	@echo "make demo       install and compare five methods on bundled data (about a minute)"
@@ -13,14 +13,15 @@ help:
 	@echo "make test-slow  the proofs that take minutes"
 	@echo "make test-federation  a real federation on this machine, and everything that can go wrong in it"
 	@echo "make benchmark  speed and memory as ratios (needs FEDTAILOR_DATA with fashion-mnist)"
+	@echo "make bench-peers  the same rounds in FedTailor, plain torch, Flower and pfl, as ratios (about ten minutes)"
 	@echo "make mutants    change the code in 500 small ways and count how many the tests notice (about an hour)"
 	@echo "make docs       the documentation as a site in build/site"
 	@echo "make lock       write the lock files again after a change of pyproject.toml"
 	@echo "make clean      remove the environment and caches (runs/ stays)"
 
 demo: .venv/installed
-	$(BIN)/fedtailor compare recipes/demo/digits.toml
 	@echo "to type fedtailor commands in this terminal, first: source $(BIN)/activate"
+	$(BIN)/fedtailor compare recipes/demo/digits.toml
 
 install: .venv/installed
 
@@ -53,6 +54,20 @@ test-federation: .venv/tested
 
 benchmark: .venv/installed
 	$(BIN)/python benchmarks/publish.py
+
+# each peer in an environment of its own; the benchmark names one that cannot be installed
+PEERS := build/peers
+PEER_INSTALL = $(PYTHON) -m venv $(PEERS)/$(1) && $(PEERS)/$(1)/bin/python -m pip install --quiet \
+	--disable-pip-version-check torch==2.13.0 && $(PEERS)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check '$(2)'
+
+$(PEERS)/installed:
+	mkdir -p $(PEERS)
+	-$(call PEER_INSTALL,flower,flwr[simulation])
+	-$(call PEER_INSTALL,pfl,pfl[pytorch])
+	@touch $@
+
+bench-peers: .venv/installed $(PEERS)/installed
+	$(BIN)/python benchmarks/publish.py peers
 
 mutants: .venv/tested
 	$(BIN)/python -m tests.support.mutants

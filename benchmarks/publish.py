@@ -2,8 +2,8 @@
 
 Names are pages: benchmarks (start, speed, memory), federation, method-speed (methods), fedah-speed (the methods that
 FedAH is compared with, at its one epoch), ray-cost (ray_cost), pfedrlla-cost (pfedrlla_cost), precision-speed
-(precision), watching-cost (watching: the dashboard) and million (a million clients); all by default. Names after
-``method-speed`` measure only these methods again.
+(precision), dashboard-cost (watching, first_paint), million (a million clients) and peers (after ``make
+bench-peers``); all but peers by default. Names after ``method-speed`` measure only these methods again.
 """
 
 import json
@@ -25,8 +25,9 @@ PAGES = {
     "ray-cost": ("ray_cost",),
     "pfedrlla-cost": ("pfedrlla_cost",),
     "precision-speed": ("precision",),
-    "watching-cost": ("watching",),
+    "dashboard-cost": ("watching", "first_paint"),
     "million": ("million",),
+    "peers": ("peers",),
 }
 
 
@@ -34,7 +35,7 @@ def main(pages: list[str]) -> None:
     if pages[:1] == ["method-speed"] and len(pages) > 1:
         renew("method-speed", pages[1:])
         return
-    for page in pages or list(PAGES):
+    for page in pages or [page for page in PAGES if page != "peers"]:
         parts = [f"# {page}", "", "Written by `python benchmarks/publish.py`; every ratio is measured in one run.", ""]
         for name in PAGES[page]:
             parts += section(name)

@@ -4,13 +4,19 @@ One worker of a local Ray is given fit tasks of clients with a handful of sample
 that the worker itself measured is its way there and back: of a call (a network of 10 kB), of a megabyte up (a network
 of 4 MB whose payload all clients share) and of a megabyte down (each client with a payload of its own); and how busy
 the coordinator is with it. The processes engine, whose every task brings its payload, for comparison. Then 100 MB of
-data are placed, and what the model predicts for a cohort on all cores is compared with what it takes; there the
-coordinator and the workers share the cores, which the model does not know.
+data are placed, and what the model predicts for a cohort on one worker, two, ... up to all cores is compared with what
+it takes (``curve``); there the coordinator and the workers share the cores, which the model does not know.
+
+``forecast``: what the model says for a cohort of 1,000 on more workers than this machine has. It assumes that every
+worker has a core as fast as one here, that the coordinator has a core of its own, that all tasks take equally long, and
+that replies share one link of 1 Gbit/s to the coordinator; nothing of it was measured. ``bound`` names what limits
+the round: ``workers``, ``coordinator`` or ``link``.
 Example: ``python benchmarks/ray_cost.py``. Prints one JSON document.
 """
 
 import dataclasses
 import json
+import math
 import statistics
 import time
 from pathlib import Path
@@ -33,6 +39,12 @@ from fedtailor.weights import nbytes
 CLIENTS = 40
 TIMES = 3
 SMALL, LARGE = [32], [13_300]  # widths of the hidden layer
+COHORT, FORECAST, LINK = 1000, (2, 8, 64, 512), 1000  # clients, workers, megabits per second
+WORKLOADS = {  # seconds of a task, megabytes that a client sends
+    "10 kB, 5 ms": (0.005, 0.01),
+    "2.3 MB, 1 s": (1.0, 2.3),
+    "45 MB, 20 s": (20.0, 45.0),
+}
 
 
 def job_of(hidden: list[int], federation: Federation) -> Job:
@@ -119,6 +131,28 @@ def own_memory(pid: int) -> int:
     raise RuntimeError(f"no memory of {pid}")
 
 
+def parts(found: dict[str, Any], cohort: int, workers: int, task: float, up: float) -> dict[str, float]:
+    """The seconds of a round that the workers and the coordinator need; a client sends ``up`` megabytes."""
+    way = (found["ms_per_call"] + found["ms_per_MB_up"] * up) / 1e3
+    busy = (found["coordinator_ms_per_call"] + found["coordinator_ms_per_MB_up"] * up) / 1e3
+    return {"workers": math.ceil(cohort / workers) * (task + way), "coordinator": cohort * busy}
+
+
+def forecast(found: dict[str, Any]) -> dict[str, Any]:
+    """Rounds of 1,000 clients on other numbers of workers, by the cost model."""
+    made: dict[str, Any] = {}
+    for name, (task, up) in WORKLOADS.items():
+        alone = max(parts(found, COHORT, 1, task, up).values())
+        rows = {}
+        for workers in FORECAST:
+            needed = {**parts(found, COHORT, workers, task, up), "link": COHORT * up * 8 / LINK}
+            bound = max(needed, key=lambda part: needed[part])
+            faster = round(alone / needed[bound], 1)
+            rows[str(workers)] = {"seconds": round(needed[bound], 2), "over_one_worker": faster, "bound": bound}
+        made[name] = rows
+    return made
+
+
 def prediction(found: dict[str, Any], federation: Federation, workers: int) -> dict[str, Any]:
     """A cohort of 200 on several workers: measured, and as the cost model has it from one worker's constants."""
     count, job = 200, job_of(SMALL, federation)
@@ -134,9 +168,7 @@ def prediction(found: dict[str, Any], federation: Federation, workers: int) -> d
             walls.append(time.perf_counter() - begin)
             works.append(statistics.fmean(result.seconds for result in results))
     task = statistics.median(works)
-    predicted = max(
-        count / workers * (task + found["ms_per_call"] / 1e3), count * found["coordinator_ms_per_call"] / 1e3
-    )
+    predicted = max(parts(found, count, workers, task, 0.0).values())
     return {
         "cohort": count,
         "workers": workers,
@@ -162,7 +194,8 @@ def measure() -> dict[str, Any]:
         **placed,
         "start_seconds": {"local Ray": round(opened - begin, 1), "first worker": round(ready - opened, 1)},
         "processes": processes,
-        "model": prediction(found, federation, cores()),
+        "curve": [prediction(found, federation, workers) for workers in range(1, cores() + 1)],
+        "forecast": forecast(found),
         "clients": CLIENTS,
         "times": TIMES,
         "environment": environment(),

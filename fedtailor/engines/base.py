@@ -73,6 +73,7 @@ class Result:
     seconds: float = 0.0  # wall time of the task on its worker
     work: float = 0.0  # multiply-adds of the method in a fit or ask, if the job counts work
     transfer: float = 0.0  # seconds in transit, if clients are remote
+    worker: int = 0  # which of the engine's workers did it; only for the record of time
 
 
 class Engine(ABC):
@@ -84,6 +85,9 @@ class Engine(ABC):
     remote: ClassVar[bool] = False
     # Whether the user asked to stop. The round loop looks at its boundaries, an engine while it waits for clients.
     stop: Callable[[], bool] = staticmethod(lambda: False)
+
+    def warm(self) -> None:  # noqa: B027
+        """Begin what takes time and needs no job, such as starting workers; returns at once."""
 
     @abstractmethod
     def start(self, job: Job) -> None:

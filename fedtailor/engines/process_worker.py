@@ -15,6 +15,7 @@ def main(connection: socket.socket) -> None:
     """Execute jobs and tasks until the coordinator closes the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides when a run ends
     worker: Worker | None = None
+    kept = b""  # the last payload: mostly the next task has the same
     while True:
         header, blobs = receive(connection)
         if header["kind"] == "job":
@@ -25,6 +26,10 @@ def main(connection: socket.socket) -> None:
                 send(connection, {"kind": "ready", "refusal": str(refusal)})
         else:
             assert worker is not None, "a job comes first"
+            if "kept" in header:
+                blobs[header["kept"]] = kept
+            else:
+                kept = blobs[header["keep"]]
             send(connection, *result_message([worker.execute(task) for task in tasks_from(header, blobs)]))
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from fedtailor.data import Federation
 from fedtailor.engines.base import Engine, Job, Result, Task
@@ -18,7 +19,7 @@ from fedtailor.engines.codec import results_from, task_message
 from fedtailor.engines.shared_memory import SharedFederation, send_job
 from fedtailor.engines.task_queue import MAX_DEATHS, TaskQueue
 from fedtailor.errors import UserError
-from fedtailor.messages.frames import Closed, receive, send
+from fedtailor.messages.frames import Closed, Message, receive, send
 
 # Large blocks stay with the process instead of going back to the system after every batch (1.1x).
 ENVIRONMENT = {
@@ -50,6 +51,10 @@ class Processes(Engine):
         self._shared: SharedFederation | None = None
         self._federation: Federation | None = None  # whose data are in shared memory
 
+    def warm(self) -> None:
+        while len(self._pool) < self.workers:
+            self._pool.append(_Process())
+
     def start(self, job: Job) -> None:
         new_data = self._federation is not job.federation
         if new_data:
@@ -57,8 +62,7 @@ class Processes(Engine):
                 self._shared.close()
             self._shared, self._federation = SharedFederation(job.federation), job.federation
         self._job = job
-        while len(self._pool) < self.workers:
-            self._pool.append(_Process())
+        self.warm()
         for worker in self._pool:
             with suppress(Closed):  # it died while it was idle, which `_await` notices
                 worker.send_job(job, self._shared if new_data or not worker.has_data else None)
@@ -83,7 +87,8 @@ class Processes(Engine):
                             self._replace(worker, queue)
                             continue
                         worker.busy = None
-                        yield from results
+                        number = self._pool.index(worker)
+                        yield from (replace(result, worker=number) for result in results)
             finally:
                 self._stop_busy()
 
@@ -101,7 +106,7 @@ class Processes(Engine):
             while worker.busy is None and (batch := queue.next()):
                 worker.busy = batch
                 try:
-                    send(worker.connection, *task_message(batch))
+                    send(worker.connection, *worker.message(batch))
                 except Closed:
                     self._replace(worker, queue)
                     continue
@@ -156,7 +161,17 @@ class _Process:
     def __init__(self) -> None:
         self.busy: list[Task] | None = None
         self.has_data = False
+        self._kept: bytes | None = None  # the payload that the process got last, and keeps
         self._start()
+
+    def message(self, batch: list[Task]) -> Message:
+        """The message with these tasks, without a payload that the process has already."""
+        header, blobs = task_message(batch)
+        payload, at = batch[0].payload, header["tasks"][0]["payload"]
+        known, self._kept = self._kept is payload, payload
+        if known:
+            blobs[at] = b""
+        return {**header, "kept" if known else "keep": at}, blobs
 
     def send_job(self, job: Job, shared: SharedFederation | None) -> None:
         send_job(self.connection, job, shared)
@@ -169,7 +184,7 @@ class _Process:
 
     def restart(self) -> None:
         self.stop()
-        self.busy, self.has_data = None, False
+        self.busy, self.has_data, self._kept = None, False, None
         self._start()
 
     def stop(self) -> None:

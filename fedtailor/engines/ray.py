@@ -14,6 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -142,7 +143,8 @@ class Ray(Engine):
             if header["kind"] == "ready":
                 self._accept(worker, header)
             else:
-                results += codec.results_from(header, blobs)
+                number = self._pool.index(worker)
+                results += [replace(result, worker=number) for result in codec.results_from(header, blobs)]
             worker.answer, worker.busy = None, []
         return results
 

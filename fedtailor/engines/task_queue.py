@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from fedtailor.engines.base import Task
 from fedtailor.errors import UserError
 
-MAX_PREVIEWS = 16  # in a batch, so that the payload they share is sent once
+MAX_PREVIEWS = 4  # in a batch; with more, workers wait for each other at the end of a round
 MAX_DEATHS = 3  # of workers with the same task
 
 

@@ -80,14 +80,15 @@ def _sizes(header: Any) -> list[int]:
 def _exactly(connection: socket.socket, size: int, most: int = MAX_BYTES) -> bytes:
     if size > most:
         raise ValueError(f"the message announces {size} bytes; the limit is {most}")
-    data = bytearray(size)
-    view = memoryview(data)
-    while len(view):
+    parts: list[bytes] = []
+    left = size
+    while left:
         try:
-            count = connection.recv_into(view)
+            part = connection.recv(left, socket.MSG_WAITALL)  # mostly the whole, without another copy
         except OSError as error:
             raise Closed from error
-        if count == 0:
+        if not part:
             raise Closed
-        view = view[count:]
-    return bytes(data)
+        parts.append(part)
+        left -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -43,6 +43,7 @@ def pack(tree: Any) -> bytes:
     """
     tensors: dict[str, torch.Tensor] = {}
     outline = json.dumps(_encode(tree, tensors, "state"), separators=(",", ":"))
+    _separate(tensors)
     return safetensors.torch.save(tensors, metadata={"tree": outline})
 
 
@@ -119,9 +120,7 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str, depth: int
         name = str(len(tensors))
         if value.layout != torch.strided or value.dtype not in _DTYPES:
             raise TypeError(f"{where} holds a tensor of {value.dtype}, {value.layout}, which cannot be stored")
-        tensor = value.detach().cpu()
-        # one storage per tensor: the file format has no views
-        tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
+        tensors[name] = value.detach().cpu()
         return {"$tensor": name}
     if isinstance(value, list | tuple):
         return [_encode(item, tensors, f"{where}[{i}]", depth - 1) for i, item in enumerate(value)]
@@ -140,6 +139,16 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str, depth: int
         f"{where} holds a {type(value).__name__}; state and payloads hold tensors, numbers, strings, "
         "lists, dicts and objects with state_dict()/load_state_dict()"
     )
+
+
+def _separate(tensors: dict[str, torch.Tensor]) -> None:
+    """Copy tensors that are a part of a storage, or share one: the file format has no views."""
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        whole = tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
+        if not whole or tensor.data_ptr() in seen:
+            tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
+        seen.add(tensor.data_ptr())
 
 
 def _decode(value: Any, tensors: dict[str, torch.Tensor], depth: int = MAX_DEPTH) -> Any:

@@ -159,6 +159,11 @@ class Decision:
         shape |= self.agent.describe()
         return shape if self.agent.any_slots else {**shape, "slots": self.all_slots}
 
+    def described(self) -> dict[str, Any]:
+        """What a reader needs to understand its numbers: features and their widths, actions and their kinds."""
+        actions = {name: {"per_slot": kind.per_slot, "kind": kind.describe()} for name, kind in self.actions.items()}
+        return {"features": {feature.name: feature.width for feature in self.features}, "actions": actions}
+
     def seen(self, observation: Tensor) -> Tensor:
         """An observation (slots, features) as the agent sees it."""
         if not any(feature.scale for feature in self.features):
@@ -205,6 +210,13 @@ class Question:
             observation[place] = torch.as_tensor(asked.rows[key])
             mask[place] = key not in asked.absent
         return cls(declared, asked.about, keys, places, observation, mask, asked.context)
+
+    def slots(self) -> list[Key | None]:
+        """What every slot stands for: a client, an own slot, or nothing."""
+        found: list[Key | None] = [None] * len(self.mask)
+        for key, place in zip(self.keys, self.places, strict=True):
+            found[place] = key
+        return found
 
     def placed(self, numbers: "Sequence[float] | Tensor") -> Tensor:
         """Put a number for each row, in the order of the rows, into the row's slot; 0 in empty slots."""

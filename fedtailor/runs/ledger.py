@@ -38,6 +38,7 @@ class Round:
     tasks: dict[int, dict[str, Any]] = field(default_factory=dict)
     scores: dict[str, dict[int, Score]] = field(default_factory=dict)  # by model and client
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    slots: list[list[int | str | None]] = field(default_factory=list)  # of each decision: what its slots stand for
     late_rewards: list[tuple[float, int, int, str, int | None]] = field(default_factory=list)
     times: RoundTimes | None = None  # None without a clock
 
@@ -57,7 +58,7 @@ class Round:
         for client in self.trained:
             self.failed[client] = f"{UNDONE}: {reason}"
         self.states, self.trained = Spool(), set()
-        self.decisions, self.late_rewards = [], []
+        self.decisions, self.slots, self.late_rewards = [], [], []
         for model in TRAINED:
             self.scores.pop(model, None)
 
@@ -172,6 +173,7 @@ class Ledger:
             self.store.insert("tasks", [task for _, task in sorted(work.tasks.items())])
             self._store_events(work.moment, "failed", work.failed)
             self.store.insert("decisions", work.decisions)
+            self._store_slots(server, work)
             self.store.reward(work.late_rewards)
             clock = self._store_times(work)
             if keeper is not None:
@@ -262,6 +264,14 @@ class Ledger:
         for name, replay in decisions.replays.items():
             for index, transition in replay.take_changed().items():
                 self.store.set_state(f"replay {name}", index, pack(transition))
+
+    def _store_slots(self, server: Server, work: Round) -> None:
+        """Store what the slots of the round's decisions stand for, and once what was declared, for whoever looks."""
+        if not work.decisions:
+            return
+        self.store.set_state("slots", f"{work.moment.episode} {work.moment.round}", pack(work.slots))
+        declared = {name: one.described() for name, one in server.decisions.declared.items()}
+        self.store.set_state("slots", "declared", pack(declared))
 
     def _load_decisions(self, decisions: Decisions) -> None:
         rows = {key: tree["value"] for key, tree in self._read("decisions").items()}

@@ -169,6 +169,7 @@ class Recorder:
             row: dict[str, Any] = {"observation": pack(question.observation), "mask": pack(question.mask)}
             row |= {"action": pack(decided.action), "reward": None}
             work.decisions.append({**place(server.moment), "name": question.name, "about": question.about, **row})
+            work.slots.append(question.slots())
         return decided
 
     def _reward(self, reward: Reward, server: Server, work: Round) -> None:

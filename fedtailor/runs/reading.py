@@ -21,7 +21,7 @@ from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.sampling import population
 from fedtailor.runs.settings import Experiment, recorded
 from fedtailor.runs.stopping import VALIDATION, Best, best_of
-from fedtailor.runs.store import DATABASE, Store, in_use
+from fedtailor.runs.store import Store, in_use
 
 FRAMES = ("rounds", "metrics", "measures", "scores", "tasks", "events", "clock", "times", "phases", "curve")
 MODELS = ("received", "held", "global", "final", "new")
@@ -292,9 +292,24 @@ class Run:
         return self._named(self._store.read("events", "ORDER BY id"))
 
     def decisions(self) -> list[dict[str, Any]]:
-        """Every decision of an agent: observation, action and reward."""
+        """Every decision of an agent: observation, action, reward, and what its slots stand for, if that was stored.
+
+        ``slots`` has for each slot the number of a client, the name of an own slot, or None if it was empty.
+        """
         rows = self._store.read("decisions", "ORDER BY id")
+        slots: dict[tuple[int, int], list[Any]] = {}
+        for row in rows:
+            when = (row["episode"], row["round"])
+            if when not in slots:
+                data = self._store.state("slots", f"{when[0]} {when[1]}")
+                slots[when] = [] if data is None else unpack(data)
+            row["slots"] = slots[when].pop(0) if slots[when] else None
         return [{k: unpack(v) if isinstance(v, bytes) else v for k, v in row.items()} for row in rows]
+
+    def declared(self) -> dict[str, dict[str, Any]]:
+        """By decision, what the method declared: the features that its agent sees, and its actions."""
+        data = self._store.state("slots", "declared")
+        return {} if data is None else dict(unpack(data))
 
     def rewards(self) -> dict[str, list[float]]:
         """The rewards in the order of time, by the name of the decision."""
@@ -304,9 +319,18 @@ class Run:
             rewards.setdefault(row["name"], []).append(row["reward"])
         return rewards
 
-    def server_state(self) -> dict[str, Any]:
-        """The server's stored state, by key: the model and the method's entries; objects appear as their state."""
-        stored = {key: self._store.state("server", key) for key in self._store.state_keys("server")}
+    def client_state(self, client: int) -> dict[str, Any]:
+        """What the method keeps on a client, by key; empty if it keeps nothing there."""
+        data = self._store.state("client", client)
+        return {} if data is None else dict(plain(unpack(data)["state"]))
+
+    def server_state(self, *keys: str) -> dict[str, Any]:
+        """The server's stored state by key, or only these keys: the model and the method's entries.
+
+        Objects appear as their state.
+        """
+        known = self._store.state_keys("server")
+        stored = {key: self._store.state("server", key) for key in keys or known}
         return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
 
     def agents(self) -> dict[str, dict[str, Any]]:
@@ -417,13 +441,6 @@ def find_client(store: Store, which: int | str) -> int:
     if names and not isinstance(which, int):
         raise unknown("client", text, names)
     raise UserError(f"there is no client {text}: this run has clients 0 to {count - 1}")
-
-
-def all_runs(folder: Path) -> list[Path]:
-    """The folders of all runs below a folder."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} does not exist: 'fedtailor run' writes runs there")
-    return sorted(path.parent for path in folder.rglob(DATABASE))
 
 
 def value_of(score: Mapping[str, Any], measure: str) -> float | None:

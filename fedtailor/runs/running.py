@@ -215,6 +215,7 @@ def resume(
     with own_or_given(resources, federation) as resources:
         if nodes is not None and resources.given is None:
             raise UserError(f"{place} is a federation: resume it with the 'fedtailor serve' that began it")
+        resources.engine_for(settings).warm()
         job = job_of(again(settings, resources.given, f"{place} cannot resume"), resources)
         check_data(settings, job.federation, before, f"{place} cannot resume")
         with Store(place) as store:
@@ -255,6 +256,7 @@ def _begin(
     settings.method.check()
     check_trackers(settings.track)
     imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
+    resources.engine_for(settings).warm()  # workers start while the data are read; fails here without the engine
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
@@ -262,7 +264,7 @@ def _begin(
         if begun is not None:
             settings, job = begun.applied(settings, job)
         policy = policy_of(settings, job)
-        engine = resources.engine_for(settings)  # fails here if the engine is unavailable
+        engine = resources.engine_for(settings)
         made = assemble(settings, job)
         needed = least_bytes(made, engine.remote) + (begun.nbytes if begun else 0)
         check_disk(place, needed)

@@ -192,10 +192,20 @@ class Store:
                 )
 
     def copy_states(self, scope: str, to: str) -> None:
-        """Replace the states ``to`` by those of another scope."""
-        keys = self.state_keys(scope)
-        for key in {*keys, *self.state_keys(to)}:
-            self.set_state(to, key, self.state(scope, key) if key in keys else None)
+        """Replace the states ``to`` by those of another scope. What has not changed is not written."""
+        known = {row["key"]: row["digest"] for row in self._names(to)}
+        names = {row["key"]: row["digest"] for row in self._names(scope)}
+        for key in known.keys() - names.keys():
+            self.set_state(to, key, None)
+        for key, name in names.items():
+            if known.get(key) != name:
+                label = row_digest({"scope": to, "key": key, "data": name})
+                values = "SELECT ?, key, digest, ?, data FROM state WHERE scope = ? AND key = ?"
+                with self._user_errors():
+                    self._db.execute(f"INSERT OR REPLACE INTO state {values}", (to, label, scope, key))
+
+    def _names(self, scope: str) -> list[dict[str, Any]]:
+        return self.rows("SELECT key, digest FROM state WHERE scope = ?", [scope])
 
     def forget(self, *scopes: str) -> None:
         """Delete every state of these scopes."""

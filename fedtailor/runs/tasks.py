@@ -53,10 +53,18 @@ class Tasks:
     def execute(self, tasks: Sequence[Callable[[int], Task]]) -> Iterator[Result]:
         """Results in the order of the tasks, each as soon as all earlier ones have arrived."""
         early: dict[int, Result] = {}
+        kinds: dict[int, str] = {}
         given = 0
-        for result in self.engine.run(task(index) for index, task in enumerate(tasks)):
+
+        def made() -> Iterator[Task]:
+            for index, later in enumerate(tasks):
+                task = later(index)
+                kinds[index] = task.kind
+                yield task
+
+        for result in self.engine.run(made()):
             early[result.index] = result
-            self.watch.busy += result.seconds
+            self.watch.worked(result.worker, kinds.get(result.index, ""), result.seconds)
             self.callbacks.task_done(given + len(early), len(tasks))
             while given in early:
                 yield early.pop(given)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from fedtailor.errors import UserError
 from fedtailor.runs import Exported, Predictions
 from fedtailor.runs.exporting.card import calibration_sentence
+from fedtailor.runs.exporting.formats import FILES
 from fedtailor.runs.exporting.loading import CARD
 from fedtailor.views import console
 from fedtailor.views.files import writing
@@ -32,8 +33,8 @@ def show_export(done: Path | Exported, as_json: bool) -> None:
     if isinstance(done, Exported):
         _show_several(done, as_json)
         return
-    lines = ["import fedtailor", f"model = fedtailor.load_model({str(done)!r})"]
     card = json.loads((done / CARD).read_text(encoding="utf-8"))
+    lines = load_lines(done, card["files"])
     if as_json:
         facts = {key: card.get(key) for key in ("calibration", "checks", "files")}
         console.show_json({"folder": str(done), "load": lines, **facts})
@@ -43,10 +44,16 @@ def show_export(done: Path | Exported, as_json: bool) -> None:
             f"{name}: the largest difference from the model is {found['largest_difference']:.2g} on {found['of']}"
         )
     console.show(*([calibration_sentence(card)] if card["classes"] else []))
-    if "model.safetensors" in card["files"]:
-        console.show(f"written to {done}; load it in Python with:", *(f"    {line}" for line in lines))
-    else:
-        console.show(f"written to {done}; MODEL_CARD.md there says how to use it")
+    console.show(f"written to {done}; load it in Python with:", *(f"    {line}" for line in lines))
+
+
+def load_lines(folder: Path, files: Iterable[str]) -> list[str]:
+    """The two lines of Python that load an export with these files."""
+    if FILES["safetensors"] in files:
+        return ["import fedtailor", f"model = fedtailor.load_model({str(folder)!r})"]
+    if FILES["onnx"] in files:
+        return ["import fedtailor", f"model = fedtailor.load_onnx({str(folder)!r})"]
+    return ["import torch", f"program = torch.export.load({str(folder / FILES['torch'])!r}).module()"]
 
 
 def check_new(out: Path | None) -> None:

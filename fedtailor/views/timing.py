@@ -8,6 +8,7 @@ from fedtailor.runs import Run
 from fedtailor.views.tables import Grid
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ABOUT = {
@@ -36,9 +37,23 @@ def profile(phases: Sequence[Mapping[str, Any]], rounds: Sequence[float], place:
     for row in phases:
         total[row["phase"]] = total.get(row["phase"], 0.0) + row["seconds"]
     workers = {name: total.pop(name, 0.0) for name in OF_WORKERS}
+    each = _each_worker(total)
     whole = sum(rounds)
     total["other"] = max(0.0, whole - sum(total.values()))
-    return {"rounds": len(rounds), "seconds": whole, "phases": total, "workers": workers}
+    found = {"rounds": len(rounds), "seconds": whole, "phases": total, "workers": workers}
+    return {**found, "each_worker": each} if each else found
+
+
+def _each_worker(total: dict[str, float]) -> list[dict[str, float]]:
+    """By worker, the seconds of its tasks and without one while the server waited, taken out of ``total``."""
+    names = [name for name in total if name.startswith("worker ")]
+    tasks = {tuple(name.split()[1:]): total.pop(name) for name in names}
+    waited = total.get("train", 0.0) + total.get("evaluate", 0.0)
+    found = []
+    for worker in sorted({int(worker) for worker, _ in tasks}):
+        spent = {kind: tasks.get((str(worker), kind), 0.0) for kind in ("train", "evaluate")}
+        found.append({"worker": worker, **spent, "idle": max(0.0, waited - sum(spent.values()))})
+    return found
 
 
 def phases_by_round(phases: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -61,13 +76,15 @@ def profile_figure(run: Run) -> "Figure":
     """A bar per round with its phases on top of each other; below, what the workers did, summed over them."""
     from fedtailor.views.curves import COLOURS, FAINT, GREY, new_figure, title
 
-    profile_document(run)  # fails with a sentence if nothing was measured
+    each = profile_document(run).get("each_worker", [])  # fails with a sentence if nothing was measured
     found = phases_by_round(run.phases(), run.rounds())
-    figure = new_figure(9, 6)
-    panels = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    figure = new_figure(9, 6 + (1.5 + 0.25 * len(each) if each else 0))
+    heights = (2.0, 1.0, 0.5 + 0.1 * len(each)) if each else (2.0, 1.0)
+    panels = figure.subplots(len(heights), 1, height_ratios=heights)
+    panels[0].sharex(panels[1])
     colours = {name: COLOURS[place] for place, name in enumerate(found["phases"])} | {"busy": GREY, "idle": FAINT}
     for axes, parts, about in zip(
-        panels, (found["phases"], found["workers"]), ("seconds", "seconds of all workers"), strict=True
+        panels[:2], (found["phases"], found["workers"]), ("seconds", "seconds of all workers"), strict=True
     ):
         below = [0.0] * len(found["round"])
         for name, values in parts.items():
@@ -76,10 +93,28 @@ def profile_figure(run: Run) -> "Figure":
         axes.set_ylabel(about)
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-    panels[-1].set_xlabel("round")
-    panels[-1].locator_params(axis="x", integer=True)
+    panels[1].set_xlabel("round")
+    panels[1].locator_params(axis="x", integer=True)
     title(panels[0], run.name, f"where the time of {len(found['round'])} rounds went")
+    if each:
+        _draw_workers(panels[2], each)
     return figure
+
+
+def _draw_workers(axes: "Axes", each: Sequence[Mapping[str, float]]) -> None:
+    """A bar per worker: its training, testing and idle seconds in all rounds."""
+    from fedtailor.views.curves import COLOURS, FAINT
+
+    names = [f"worker {one['worker']}" for one in each]
+    left = [0.0] * len(each)
+    for kind, colour in (("train", COLOURS[0]), ("evaluate", COLOURS[1]), ("idle", FAINT)):
+        values = [one[kind] for one in each]
+        axes.barh(names, values, left=left, color=colour, label=kind)
+        left = [a + b for a, b in zip(left, values, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds of all rounds")
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def profile_grid(found: Mapping[str, Any]) -> Grid:
@@ -89,6 +124,10 @@ def profile_grid(found: Mapping[str, Any]) -> Grid:
     rows = [_row(name, seconds, rounds, found["seconds"]) for name, seconds in known.items()]
     rows.append(_row("all", found["seconds"], rounds, found["seconds"]))
     rows += [_row(name, workers[name], rounds, sum(workers.values())) for name in OF_WORKERS]
+    for one in found.get("each_worker", ()):
+        spent = {kind: one[kind] for kind in ("train", "evaluate", "idle")}
+        label = f"worker {one['worker']}"
+        rows += [_row(f"{label} {kind}", seconds, rounds, sum(spent.values())) for kind, seconds in spent.items()]
     title = f"Where the time of {found['rounds']} rounds went"
     return Grid(("phase", "seconds", "a round", "share", ""), tuple(rows), frozenset({0, 4}), title)
 

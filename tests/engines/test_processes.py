@@ -167,3 +167,32 @@ def test_a_method_that_workers_cannot_import_is_refused_before_anything_is_writt
     with pytest.raises(UserError, match="put it into its own file"):
         fedtailor.run(experiment.model_copy(update={"method": Mine()}), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_worker_gets_a_payload_once_and_keeps_it_until_the_next(engine: Processes) -> None:
+    """The first message holds the payload, the next ones do not; another payload, or a new process, needs it again."""
+    made = job(epochs=1)
+    some = tasks(made)
+    engine.start(made)
+    worker = engine._pool[0]
+    sent = [sum(map(len, worker.message([task])[1])) for task in some[:3]]
+    assert sent == [len(some[0].payload), 0, 0]
+    other = replace(some[3], payload=bytes(bytearray(some[3].payload)))
+    assert sum(map(len, worker.message([other])[1])) == len(other.payload)
+    assert sum(map(len, worker.message([some[4]])[1])) == len(some[4].payload)
+    worker.restart()
+    assert sum(map(len, worker.message([some[5]])[1])) == len(some[5].payload)
+
+
+def test_the_results_say_which_worker_did_them(engine: Processes) -> None:
+    made = job(epochs=1)
+    engine.start(made)
+    assert {result.worker for result in engine.run(tasks(made))} <= {0, 1}
+
+
+def test_workers_can_be_started_before_there_is_a_job(engine: Processes) -> None:
+    engine.warm()
+    started = [worker.process.pid for worker in engine._pool]
+    assert len(started) == 2
+    engine.start(job(epochs=1))
+    assert [worker.process.pid for worker in engine._pool] == started

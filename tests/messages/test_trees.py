@@ -332,3 +332,15 @@ def test_unpacking_reads_the_documented_format() -> None:
     expected = {"w": torch.tensor([1.0, 2.0]), "n": [1, 0.5, "é", None, True], "p": {3: "x", "$k": 2}}
     assert same(expected, unpack(data))
     assert same(expected, unpack(pack(expected)))
+
+
+def test_views_and_tensors_that_share_memory_are_stored_each_for_itself() -> None:
+    whole = torch.arange(6.0).reshape(2, 3)
+    images = torch.arange(16.0).reshape(1, 2, 2, 4).contiguous(memory_format=torch.channels_last)
+    tree = {"whole": whole, "row": whole[1], "turned": whole.T, "again": whole, "images": images, "none": whole[:0]}
+    found = unpack(pack(tree))
+    assert found.keys() == tree.keys()
+    for name, tensor in tree.items():
+        assert torch.equal(found[name], tensor)
+        assert found[name].is_contiguous()
+    assert pack({"one": whole[1]}) == pack({"one": whole[1].clone()})

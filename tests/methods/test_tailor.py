@@ -1,5 +1,7 @@
 """Hand-derived values, identities and mechanisms of Tailor."""
 
+import os
+import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.messages.trees import unpack
 from fedtailor.methods.fedavg import FedAvg
 from fedtailor.methods.tailor import Tailor
-from fedtailor.runs import Resources
+from fedtailor.runs import Callback, Interrupted, Resources, RoundReport
+from tests.support.fingerprint import assert_same
 from tests.support.problem import HERE, Played, W, judged, make, near, play, same_end, targets
 
 # two clients with one sample of target 0 and three of target 4; they are judged by 1.45 (one sample) and 2.4 (three)
@@ -163,6 +166,39 @@ def test_the_budget_limits_who_is_asked(budget: float, asked: int, tmp_path: Pat
     run, counted = digits(tmp_path / "run", name="tailor", budget=budget)
     run.close()
     assert counted == asked
+
+
+def test_the_budget_counts_the_clients_of_a_round(tmp_path: Path) -> None:
+    """6 rounds of 2 clients are 12 passes: 1.5 x 12 / 5.5 = 3.3."""
+    engine = Counting()
+    experiment = {**DIGITS, "participation": {"clients": 2}, "method": {"name": "tailor", "budget": 1.5}}
+    fedtailor.run(experiment, folder=tmp_path / "run", resources=Resources(engine=engine)).close()
+    assert engine.asked == 3
+
+
+class StopAfter(Callback):
+    """Presses Ctrl-C after a round."""
+
+    def __init__(self, round: int) -> None:
+        self.round = round
+
+    def round_done(self, report: RoundReport) -> None:
+        if report.round == self.round:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("round", [5, 6])
+def test_a_run_stopped_before_or_after_the_evidence_ends_like_one_that_was_not(
+    round: int, runs: dict[str, fedtailor.Run], tmp_path: Path
+) -> None:
+    """The evidence belongs to round 6: it is asked for again, or known, when the run is resumed."""
+    experiment = {**DIGITS, "name": "tailor", "method": {"name": "tailor", "budget": 3.0}}
+    with pytest.raises(Interrupted):
+        fedtailor.run(
+            experiment, folder=tmp_path / "run", callbacks=StopAfter(round), resources=Resources(engine=Inline())
+        )
+    fedtailor.resume(tmp_path / "run", engine={"kind": "inline"}).close()
+    assert_same(runs["tailor"].folder, tmp_path / "run")
 
 
 def test_own_evidence_asks_nobody(tmp_path: Path) -> None:

@@ -425,3 +425,15 @@ def test_a_run_is_in_use_as_long_as_it_is_open_for_writing(folder: Path) -> None
         assert in_use(folder)
     assert not in_use(folder)
     assert not in_use(folder / "nowhere")
+
+
+def test_states_are_copied_under_their_new_names_and_what_is_gone_goes(folder: Path) -> None:
+    with Store(folder, write=True) as store:
+        for scope, key, data in (("server", "model", b"new"), ("server", "same", b"s"), ("good", "same", b"s")):
+            store.set_state(scope, key, data)
+        store.set_state("good", "old", b"old")
+        store.copy_states("server", to="good")
+        assert {key: store.state("good", key) for key in store.state_keys("good")} == {"model": b"new", "same": b"s"}
+        assert store.state("server", "model") == b"new"
+    with Store(folder, write=True):  # checks the label of every state
+        pass

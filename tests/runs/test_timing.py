@@ -28,3 +28,13 @@ def test_the_present_phase_counts_up_to_now_and_a_new_round_begins_at_nothing(mo
     watch.reset()
     monkeypatch.undo()
     assert watch.seconds(workers=1) == {"busy": 0.0, "idle": 0.0}
+
+
+def test_tasks_count_for_their_worker_and_for_all() -> None:
+    watch = Stopwatch()
+    for worker, kind, seconds in ((1, "fit", 2.0), (0, "score", 1.0), (1, "ask", 0.5), (99, "fit", 4.0)):
+        watch.worked(worker, kind, seconds)
+    found = watch.seconds(workers=2)
+    assert found == {"worker 1 train": 2.5, "worker 0 evaluate": 1.0, "busy": 7.5, "idle": 0.0}
+    watch.reset()
+    assert watch.seconds(workers=2) == {"busy": 0.0, "idle": 0.0}

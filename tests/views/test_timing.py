@@ -30,6 +30,21 @@ def test_hand_two_rounds() -> None:
     assert cells["idle"] == ("2.00", "1.000", "25.0 %")
 
 
+def test_hand_each_worker() -> None:
+    """The server waited 5 s for tasks: worker 0 trained for 3 and tested for 1, worker 1 trained for 2."""
+    rows = [phase(1, "train", 4.0), phase(1, "evaluate", 1.0), phase(1, "worker 0 train", 3.0)]
+    rows += [phase(1, "worker 0 evaluate", 1.0), phase(1, "worker 1 train", 2.0), phase(1, "busy", 6.0)]
+    found = profile([*rows, phase(1, "idle", 4.0)], [6.0], "runs/here")
+    assert found["phases"] == {"train": 4.0, "evaluate": 1.0, "other": 1.0}
+    assert found["each_worker"] == [
+        {"worker": 0, "train": 3.0, "evaluate": 1.0, "idle": 1.0},
+        {"worker": 1, "train": 2.0, "evaluate": 0.0, "idle": 3.0},
+    ]
+    assert sum(one["idle"] for one in found["each_worker"]) == found["workers"]["idle"]
+    cells = {row[0]: row[1:4] for row in profile_grid(found).rows}
+    assert cells["worker 1 idle"] == ("3.00", "3.000", "60.0 %")
+
+
 def test_hand_every_round_by_phase() -> None:
     """Rounds of 4 and 6 s, of which 2 and 4 are in phases: what is left is 2 and 2."""
     rows = [phase(1, "train", 2.0), phase(2, "train", 3.0), phase(2, "store", 1.0), phase(1, "busy", 6.0)]
@@ -47,6 +62,9 @@ def test_the_phases_of_a_run_are_its_time(tmp_path: Path) -> None:
         found = profile_document(run)
     assert {"train", "evaluate", "server", "store"} <= found["phases"].keys()
     assert found["workers"]["busy"] > 0
+    (alone,) = found["each_worker"]
+    assert alone["train"] > 0 < alone["evaluate"]
+    assert alone["train"] + alone["evaluate"] == pytest.approx(found["workers"]["busy"])
     assert main(["show", str(tmp_path / "run"), "--profile", "--picture", str(tmp_path / "p.png")]) == 0
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     assert main(["show", str(tmp_path / "run"), "--picture", "p.png"]) == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedtailor.data import Federation
 from fedtailor.errors import UserError
-from fedtailor.runs.exporting.finding import RunModels
+from fedtailor.runs.exporting.finding import NoModel, RunModels
 from fedtailor.runs.exporting.formats import chosen_formats
 from fedtailor.runs.exporting.writing import Deployable, folder_at_once, write_files, write_model
 
@@ -121,9 +121,7 @@ def export_clients(
             label = models.name(client) or str(client)
             try:
                 found = models.personal(client)
-            except UserError as error:
-                if not _failed(models, client):
-                    raise
+            except NoModel as error:
                 missing[label] = str(error)
             else:
                 folders[label] = place / _written(draft, _folder_of(models, client), found, chosen, licence)
@@ -217,11 +215,6 @@ def _written(draft: Path, name: str, found: Deployable, formats: tuple[str, ...]
     (draft / name).mkdir()
     write_files(draft / name, found, formats, licence)
     return name
-
-
-def _failed(models: RunModels, client: int) -> bool:
-    """Whether the client has no model because it failed in the final pass."""
-    return bool(models.store.read("events", "WHERE kind IN ('final', 'new') AND client = ?", [client]))
 
 
 def _named(models: RunModels, held: dict[str, Deployable], wanted: str) -> str:

@@ -30,6 +30,10 @@ from fedtailor.weights import Weights
 SERVER = "a model of the server has no validation samples"
 
 
+class NoModel(UserError):
+    """A client that has no model, while others may have one."""
+
+
 class RunModels:
     """The models of a run, while it is open. Names of code in its settings pass the gate of `fedtailor.imports`.
 
@@ -86,7 +90,7 @@ class RunModels:
         if self.store.meta("nodes") is not None:
             raise UserError("the personal models of a federation are with its nodes: model/ in their --state folder")
         for event in self.store.read("events", "WHERE kind IN ('final', 'new') AND client = ?", [client]):
-            raise UserError(f"client {client} has no model: it failed in the final pass ({event['detail']})")
+            raise NoModel(f"client {client} has no model: it failed in the final pass ({event['detail']})")
         model = kept(self.store, client)
         job = self._outline_job() if model is not None else self._training(client)[1]
         if model is None:
@@ -115,7 +119,7 @@ class RunModels:
     def _training(self, client: int) -> tuple[Experiment, Job, RoundLoop]:
         """What trains a client once more; raises a `UserError` if the data are not those of the run."""
         if client >= self.store.meta("clients"):
-            raise UserError(f"client {client} is new and its model was not kept: raise evaluation.keep_models")
+            raise NoModel(f"client {client} is new and its model was not kept: raise evaluation.keep_models")
         if self._loop is None:
             sentence = f"{self.folder} cannot export client {client}"
             settings = again(self.settings, self._given, sentence)

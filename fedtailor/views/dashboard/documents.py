@@ -1,9 +1,9 @@
 """What the dashboard's pages show, as JSON documents read from runs."""
 
-import json
 import threading
-from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,18 @@ from fedtailor.data import Federation
 from fedtailor.data.statistics import label_counts, table
 from fedtailor.errors import UserError
 from fedtailor.runs import Run, toml
-from fedtailor.views import timing
+from fedtailor.views import panels, timing
 from fedtailor.views.dashboard.watching import Stamp, stamp
 from fedtailor.views.html.facts import run_facts, thinned
 from fedtailor.views.numbers import duration, measured, size
+from fedtailor.views.panels import decisions
+from fedtailor.views.panels.groups import groups
 from fedtailor.views.report import cost, evaluation_grid, failure_grid, lead, method_text, remarks
 from fedtailor.views.tables import Grid
 
 Document = dict[str, Any]
 EVENTS = 200  # latest failures on a page
 COLUMNS = 300  # most clients in the picture of the data
-ROUNDS = 200  # most rounds of a decision that can be scrubbed
 
 
 class Shelf:
@@ -37,6 +38,9 @@ class Shelf:
 
     def run(self, name: str, folder: Path) -> Document:
         return self._fresh("run", name, folder, lambda: run_document(folder))
+
+    def method(self, name: str, folder: Path) -> Document:
+        return self._fresh("method", name, folder, lambda: method_document(folder))
 
     def _fresh(self, kind: str, name: str, folder: Path, make: Any) -> Document:
         now = stamp(folder)
@@ -114,7 +118,6 @@ def client_document(folder: Path, which: str) -> Document:
             one["x"].append(row["round"])
             one["y"].append(row["value"])
         tasks = [row for row in run.tasks() if row["client"] == client]
-        decided = [row for row in run.decisions() if row["about"] == client]
         return {
             "client": client,
             "label": run.label(client),
@@ -123,40 +126,53 @@ def client_document(folder: Path, which: str) -> Document:
             "curves": curves,
             "tasks": [{k: row[k] for k in ("round", "steps", "samples", "loss", "seconds")} for row in tasks[-EVENTS:]],
             "events": [_event(row) for row in run.events() if row["client"] == client],
-            "decisions": [
-                {"round": row["round"], "name": row["name"], "action": _numbers(row["action"]), "reward": row["reward"]}
-                for row in decided[-EVENTS:]
-            ],
+            "about": panels.about(run, client),
+            "decisions": decisions.about(run, client, EVENTS),
             "has_model": run.finished and run.has_model(client),
         }
 
 
-def decisions_document(folder: Path) -> Document:
-    """Every declared decision: what was answered in each round, a row per client or one for all, and rewards."""
+def method_document(folder: Path) -> Document:
+    """What the method is doing: its panels, and the groups of the clients."""
     with Run(folder) as run:
-        names, rows = run.names, run.decisions()
-        each = run.settings["rounds"]
-        found: dict[str, dict[int, list[Document]]] = defaultdict(lambda: defaultdict(list))
-        for row in rows:
-            which = row["about"]
-            about = "all clients" if which is None else names[which] if names else str(which)
-            answer = {"about": about, "action": _numbers(row["action"]), "reward": row["reward"]}
-            found[row["name"]][row["episode"] * each + row["round"]].append(answer)
-    return {
-        "decisions": [
-            {"name": name, "rounds": [{"round": n, "answers": by_round[n]} for n in thinned(sorted(by_round), ROUNDS)]}
-            for name, by_round in found.items()
-        ]
-    }
+        return {"panels": panels.panels(run), "groups": groups(run)}
 
 
-def data_document(folder: Path) -> Document:
-    """Who has which classes; a sentence if the data cannot be read here."""
+def data_document(folder: Path, client: str | None = None) -> Document:
+    """Who has which classes, or which of them one client has; a sentence if the data cannot be read here."""
     try:
         with Run(folder) as run:
-            return data_picture(run.federation(), run.names)
+            if client is None:
+                return data_picture(run.federation(), run.names)
+            return _client_data(_counted(str(folder), run.data_digest), run.client(client))
     except UserError as error:
         return {"error": str(error)}
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The numbers of samples in a run's data, without the data."""
+
+    classes: tuple[str, ...]
+    counts: Any  # (clients, classes)
+    rows: list[Document]
+
+
+@lru_cache(maxsize=4)
+def _counted(folder: str, digest: str) -> _Data:
+    """Count the samples of a run's data, which have this digest; building them may take seconds."""
+    with Run(folder) as run:
+        federation = run.federation()
+        return _Data(tuple(federation.samples.classes), label_counts(federation), table(federation))
+
+
+def _client_data(found: _Data, client: int) -> Document:
+    return {
+        "sizes": {key: found.rows[client][key] for key in ("train", "val", "test")},
+        "classes": list(found.classes),
+        "counts": found.counts[client].tolist() if found.classes else [],
+        "mean": found.counts.mean(0).tolist() if found.classes else [],
+    }
 
 
 def data_picture(federation: Federation, labels: Sequence[str]) -> Document:
@@ -187,16 +203,3 @@ def _grid(grid: Grid) -> Document:
 def _event(row: Document) -> Document:
     client = row.get("name", row["client"])
     return {"round": row["round"], "client": client, "kind": row["kind"], "detail": row["detail"]}
-
-
-def _numbers(action: Any) -> Any:
-    """An action as numbers: the tensors of a decision, flat."""
-    if hasattr(action, "flatten"):
-        return action.flatten().tolist()
-    if isinstance(action, dict):
-        return [number for part in action.values() for number in _as_list(_numbers(part))]
-    return json.loads(json.dumps(action, default=str))
-
-
-def _as_list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else [value]

@@ -29,8 +29,8 @@ EVERY = 0.5  # seconds between two looks at the files of the runs
 BEAT = 15.0  # seconds after which a quiet stream says that it lives
 STREAMS = 32  # most browsers that follow at the same time
 TICKED = 60  # most runs that are compared
-ASSETS = {"style.css": "text/css", "charts.js": "text/javascript", "views.js": "text/javascript"}
-ASSETS |= {"dashboard.js": "text/javascript", "control.js": "text/javascript", "dashboard.css": "text/css"}
+SCRIPTS = ("charts.js", "views.js", "panels.js", "control.js", "dashboard.js")
+ASSETS = dict.fromkeys(("style.css", "dashboard.css"), "text/css") | dict.fromkeys(SCRIPTS, "text/javascript")
 LARGEST = 1_000_000  # bytes of a form
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -41,6 +41,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+DOCUMENTS = [f"/api/{name}" for name in ["runs", "run", "client", "method", "federation", "data", "compare", "form"]]
 DOOR = "Open the address that 'fedtailor dashboard' printed in the terminal: it holds the token.\n"
 
 
@@ -59,7 +60,6 @@ class Dashboard(ThreadingHTTPServer):
         self.root, self.gate, self.shelf, self.keys = root, gate, documents.Shelf(), keys
         self.stopping = threading.Event()
         self.streams = threading.BoundedSemaphore(STREAMS)
-        self.drawing = threading.Lock()  # matplotlib is not made for several threads
         try:
             super().__init__((gate.host, port), Handler)
         except (OSError, OverflowError) as error:
@@ -121,7 +121,9 @@ class Handler(BaseHTTPRequestHandler):
             # The token leaves the address bar, so that it is not copied with a link.
             return self._send("", status=HTTPStatus.SEE_OTHER, more={"Set-Cookie": cookie, "Location": "/"})
         if self._admitted():
-            self._checked(lambda: self._answer(asked.path, query))
+            # A document for a page says itself what is wrong; a failed request would fill the browser's log.
+            wrong = HTTPStatus.OK if asked.path in DOCUMENTS else HTTPStatus.UNPROCESSABLE_ENTITY
+            self._checked(lambda: self._answer(asked.path, query), wrong)
         return None
 
     def do_POST(self) -> None:
@@ -159,8 +161,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(DOOR, status=HTTPStatus.FORBIDDEN)
         return False
 
-    def _checked(self, answer: Callable[[], None], wrong: HTTPStatus = HTTPStatus.UNPROCESSABLE_ENTITY) -> None:
-        """Answer, or say what is wrong. For a form that is no failed request, which a browser would log."""
+    def _checked(self, answer: Callable[[], None], wrong: HTTPStatus) -> None:
+        """Answer, or say what is wrong, with this status."""
         try:
             answer()
         except UserError as error:
@@ -189,12 +191,10 @@ class Handler(BaseHTTPRequestHandler):
             "/api/runs": lambda: self._json(self._runs()),
             "/api/run": lambda: self._json(self._run(query["id"])),
             "/api/client": lambda: self._json(documents.client_document(server.folder(query["id"]), query["client"])),
-            "/api/decisions": lambda: self._json(documents.decisions_document(server.folder(query["id"]))),
+            "/api/method": lambda: self._json(server.shelf.method(query["id"], server.folder(query["id"]))),
             "/api/federation": lambda: self._json(federation_document(server.folder(query["id"]), server.keys)),
-            "/api/data": lambda: self._json(documents.data_document(server.folder(query["id"]))),
+            "/api/data": lambda: self._json(documents.data_document(server.folder(query["id"]), query.get("client"))),
             "/api/compare": lambda: self._json(self._ticked(query["ids"])),
-            "/api/drawings": lambda: self._json(self._drawings(query["id"])),
-            "/api/drawing": lambda: self._drawing(query["id"], query["name"]),
             "/api/model": lambda: self._model(query["id"], query["client"]),
             "/api/changes": self._changes,
             "/api/form": lambda: self._json(self._control().form(query.get("like"))),
@@ -234,20 +234,6 @@ class Handler(BaseHTTPRequestHandler):
         if not 2 <= len(names) <= TICKED:
             raise UserError(f"tick from 2 to {TICKED} runs to compare")
         return ticked_document([self.server.folder(name) for name in names])
-
-    def _drawings(self, name: str) -> dict[str, Any]:
-        from fedtailor.views.drawings import drawings
-
-        with Run(self.server.folder(name)) as run:
-            return {"names": [one for one in drawings(run) if one not in ("curves", "rewards")]}
-
-    def _drawing(self, name: str, which: str) -> None:
-        from fedtailor.views.drawings import drawings
-
-        picture = io.BytesIO()
-        with self.server.drawing, Run(self.server.folder(name)) as run:
-            drawings(run)[which](run).savefig(picture, format="png")
-        self._send(picture.getvalue(), "image/png")
 
     def _model(self, name: str, client: str) -> None:
         """The stored model of a client as a zip file; nothing is trained for it."""

@@ -2,7 +2,7 @@
 
 A method adds pictures with a file of its name in this folder (``-`` becomes ``_``) that has a function
 ``drawings(run)``: it returns, by name, a function for each picture that this run has data for.
-The functions read ``run.server_state()``, ``run.agents()``, ``run.decisions()``, ``run.metrics()`` and so on.
+What they draw, `fedtailor.views.panels` computes, for pages and pictures alike.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedtailor import imports
-from fedtailor.errors import UserError
-from fedtailor.methods import AgentMethod, find
 from fedtailor.runs import Run
 from fedtailor.views.curves import run_figure
+from fedtailor.views.panels import method_name
 from fedtailor.views.rewards import rewards_figure
 
 if TYPE_CHECKING:
@@ -29,21 +27,10 @@ def drawings(run: Run) -> dict[str, Drawing]:
     found: dict[str, Drawing] = {"curves": run_figure}
     if run.rewards():
         found["rewards"] = rewards_figure
-    module = _method_name(run).replace("-", "_")
+    module = method_name(run).replace("-", "_")
     if module.isidentifier() and find_spec(f"{__name__}.{module}") is not None:
         found |= import_module(f"{__name__}.{module}").drawings(run)
     return found
-
-
-def _method_name(run: Run) -> str:
-    """The name of a run's method or, in a pre-training, of the method whose agents it pre-trains."""
-    spec = str(run.settings["method"]["name"])
-    try:
-        with imports.foreign():
-            kind = find(spec)
-    except UserError:  # a method of the user's own that is not here
-        return spec
-    return ((kind.rehearses if issubclass(kind, AgentMethod) else None) or kind).name
 
 
 def draw(run: Run, folder: Path, ending: str = "png") -> list[Path]:

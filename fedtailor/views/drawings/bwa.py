@@ -1,8 +1,6 @@
 """The learning curve and the decisions of BWA's agent."""
 
-from dataclasses import dataclass
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,20 +8,11 @@ from fedtailor.methods.adjustment import ADJUSTMENT
 from fedtailor.runs import Run
 from fedtailor.views.curves import COLOURS, FAINT, GREY, new_figure, title
 from fedtailor.views.drawings import Drawing
+from fedtailor.views.panels.bwa import episodes, weights_of
 from fedtailor.views.rewards import PARTS, moving_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class Episode:
-    """A federation from its first round to its last, as the agent saw it."""
-
-    gained: float  # the sum of its rewards
-    accuracy: float  # of the global model on validation data, before the last round
-    batch: float | None  # mean batch size; None where the run's is used
-    evenness: float | None  # 1 / (K sum lambda^2): 1 for equal weights, 1 / K for a single client
 
 
 def drawings(run: Run) -> dict[str, Drawing]:
@@ -87,31 +76,3 @@ def adjustments(run: Run) -> "Figure":
     panels[-1].set_xlabel("round")
     title(panels[0], run.name, "what was decided")
     return figure
-
-
-def episodes(run: Run) -> list[Episode]:
-    """Every episode that has a reward, in order."""
-    controls = run.settings["method"]["controls"]
-    rows: dict[int, list[dict[str, Any]]] = {}
-    for row in run.decisions():
-        if row["reward"] is not None:
-            rows.setdefault(row["episode"], []).append(row)
-    return [
-        Episode(
-            sum(row["reward"] for row in of),
-            float(of[-1]["observation"][0, 4]),
-            None if controls == "weights" else fmean(float(row["action"][0]) for row in of),
-            None if controls == "batch" else fmean(_evenness(row, controls) for row in of),
-        )
-        for of in rows.values()
-    ]
-
-
-def weights_of(row: dict[str, Any], controls: str) -> Any:
-    """The weights in a decision, of every slot."""
-    return row["action"][1:] if controls == "both" else row["action"]
-
-
-def _evenness(row: dict[str, Any], controls: str) -> float:
-    weights = weights_of(row, controls)
-    return 1 / float(int(row["mask"].sum()) * weights.square().sum().clamp(min=1e-12))

@@ -9,6 +9,7 @@ from fedtailor.data.statistics import label_counts
 from fedtailor.errors import UserError
 from fedtailor.runs import Run
 from fedtailor.views.curves import COLOURS, FAINT, GREY, INK, MODELS, dress, legend, new_figure, title
+from fedtailor.views.panels.fedalp import cut_height, in_groups, merge_groups, used_layers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +90,7 @@ def dendrogram(run: Run) -> "Figure":
     colours = _branch_colours(tree, members, list(dict.fromkeys(members[leaf] for leaf in leaves)))
     draw_tree(tree, ax=axes, no_labels=True, link_color_func=colours.__getitem__)
     if count > 1:
-        axes.axhline(_cut_height(tree, count), color=GREY, linewidth=1, linestyle="--")
+        axes.axhline(cut_height(tree, count), color=GREY, linewidth=1, linestyle="--")
     _draw_leaves(run, axes, [clients[leaf] for leaf in leaves], true_labels(run))
     axes.set_ylabel("height of the merge")
     for side in ("top", "right", "bottom"):
@@ -104,7 +105,7 @@ def groups(run: Run) -> "Figure":
     labels = true_labels(run)
     figure = new_figure(12 if labels else 7, 5.2)
     panels = figure.subplots(1, 2 if labels else 1, squeeze=False)[0]
-    order = sorted(range(len(found["clients"])), key=lambda row: (members[found["clients"][row]], row))
+    order = in_groups(found["clients"], members)
     _draw_similarity(figure, panels[0], found["similarity"].numpy()[np.ix_(order, order)])
     sizes = np.bincount([members[k] for k in found["clients"]])
     for edge in np.cumsum(sizes)[:-1]:
@@ -125,10 +126,7 @@ def groups(run: Run) -> "Figure":
 def psi(run: Run) -> "Figure":
     """The share of the group's own weights in each layer."""
     found = run.server_state()["clustering"]
-    values, layers = found["psi"].numpy(), found["layers"]
-    used = [place for place in range(len(layers)) if len(layers) == 1 or values[:, place].any()]
-    shown = values[:, used] if used else values
-    names = [layers[place] for place in used] or layers
+    shown, names = used_layers(found)
     figure = new_figure(2.6 + 0.75 * len(names), 1.8 + 0.34 * len(shown))
     axes = figure.subplots()
     image = axes.imshow(shown, aspect="auto", cmap="Blues", vmin=0, vmax=1)
@@ -146,22 +144,12 @@ def _settings(run: Run) -> str:
     return f"beta = {settings['method']['beta']:g} on {settings['data']['source']}, seed {settings['seed']}"
 
 
-def _cut_height(tree: Any, count: int) -> float:
-    """Between the last merge before the cut and the first above it."""
-    heights: list[float] = [0.0, *tree[:, 2].tolist()]
-    merges = len(heights) - count  # before the cut
-    return (heights[merges] + heights[merges + 1]) / 2
-
-
 def _branch_colours(tree: Any, members: Sequence[int], order: Sequence[int]) -> dict[int, str]:
     """The colour of every merge: its group's, another one than the neighbour's, or grey where groups meet."""
-    within: list[int | None] = list(members)  # the group of every node
-    colours = {}
-    for place, (left, right) in enumerate(tree[:, :2].astype(int)):
-        group = within[left] if within[left] == within[right] else None
-        within.append(group)
-        colours[len(members) + place] = GREY if group is None else COLOURS[order.index(group) % len(COLOURS)]
-    return colours
+    return {
+        node: GREY if group is None else COLOURS[order.index(group) % len(COLOURS)]
+        for node, group in merge_groups(tree, members).items()
+    }
 
 
 def _draw_leaves(run: Run, axes: "Axes", clients: Sequence[int], labels: Sequence[int] | None) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from fedtailor.runs import Run
 from fedtailor.views.curves import COLOURS, FAINT, GREY, INK, dress, legend, new_figure, title
 from fedtailor.views.drawings import Drawing
+from fedtailor.views.panels.hapfl import spread, turns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,7 @@ def rounds(run: Run, rounds: dict[str, dict[str, Any]]) -> "Figure":
     for axes, (what, rows) in zip(panels, bars.items(), strict=True):
         clients = [run.label(row["client"]) if run.names else f"client {row['client']}" for row in rows]
         _draw_round(axes, rows, names, clients)
-        axes.set_title(f"{what}: {_spread(rows)}", loc="left", fontsize=9, color=GREY)
+        axes.set_title(f"{what}: {spread(rows)}", loc="left", fontsize=9, color=GREY)
     panels[-1].set_xlabel("seconds on the devices" if run.clock() else "multiply-adds")
     panels[-1].set_xlim(right=1.08 * panels[-1].get_xlim()[1])  # room for the last number of epochs
     handles, labels = panels[-1].get_legend_handles_labels()
@@ -51,22 +52,6 @@ def rounds(run: Run, rounds: dict[str, dict[str, Any]]) -> "Figure":
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=len(known), frameon=False)
     figure.suptitle(run.name, x=0.01, ha="left", fontsize=12, color=INK)
     return figure
-
-
-def turns(allocation: dict[str, Any]) -> list[dict[str, Any]]:
-    """What each client that answered did in a round, of which a timeline keeps the allocation."""
-    given, training = allocation["sizes"], allocation["training"]
-    return [
-        {
-            "client": k,
-            "size": given[k],
-            "epochs": allocation["epochs"][k],
-            "assessment": seconds,
-            "training": training[k],
-        }
-        for k, seconds in allocation["seconds"].items()
-        if k in training
-    ]
 
 
 def clock(run: Run) -> "Figure":
@@ -138,8 +123,3 @@ def _draw_round(axes: "Axes", rows: list[dict[str, Any]], names: list[str], clie
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0, labelsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)
-
-
-def _spread(rows: list[dict[str, Any]]) -> str:
-    totals = [row["assessment"] + row["training"] for row in rows]
-    return f"{len(rows)} clients, latency {max(totals) - min(totals):.4g}" if totals else "no client answered"

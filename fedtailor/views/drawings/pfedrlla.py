@@ -1,17 +1,15 @@
 """The weights of pFedRLLA's agent: which heads it mixes for which client."""
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from fedtailor.runs import Run
 from fedtailor.views.curves import new_figure, title
 from fedtailor.views.drawings import Drawing
+from fedtailor.views.panels.pfedrlla import LAST, mean_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LAST = 0.2  # share of the last rounds that the picture covers
 MOST = 40  # most clients whose numbers are written beside the heat map
 
 
@@ -36,30 +34,3 @@ def weights_figure(run: Run) -> "Figure":
     figure.colorbar(image, ax=axes, label="mean weight")
     title(axes, run.name, f"weights of heads, mean over the last {100 * LAST:.0f} % of the rounds")
     return figure
-
-
-def mean_weights(run: Run) -> "np.ndarray[Any, np.dtype[np.float64]]":
-    """(clients, clients), of the last episode: a row for each target, NaN where two clients never met."""
-    episode = max(row["episode"] for row in run.rounds())
-    rounds = {row["round"]: row["cohort"] for row in run.rounds() if row["episode"] == episode}
-    failed: dict[int, set[int]] = {}
-    for event in run.events():
-        if event["episode"] == episode:
-            failed.setdefault(event["round"], set()).add(event["client"])
-    answered = {round: [k for k in cohort if k not in failed.get(round, ())] for round, cohort in rounds.items()}
-    count = run.summary().clients
-    sums, times = np.zeros((count, count)), np.zeros((count, count))
-    for row in run.decisions():
-        if row["episode"] < episode or row["round"] <= (1 - LAST) * max(rounds):
-            continue
-        peers = answered.get(row["round"] - 1) or answered[row["round"]]
-        about, mask, weights = row["about"], row["mask"].tolist(), row["action"].tolist()
-        others = [k for k in peers if k != about]
-        for place, k in enumerate(others):
-            if mask[place]:
-                sums[about, k] += weights[place]
-                times[about, k] += 1
-        sums[about, about] += sum(weights[len(others) :])  # one model or, if they are mixed after the training, two
-        times[about, about] += 1
-    with np.errstate(invalid="ignore"):
-        return np.asarray(sums / times)

@@ -9,7 +9,7 @@ from typing import Any
 from fedtailor.runs import Comparison, ComparisonSummary, Run
 from fedtailor.runs.reading import value_of
 from fedtailor.views.curves import comparison_curves
-from fedtailor.views.timing import phases_by_round
+from fedtailor.views.timing import phases_by_round, profile
 
 ORDER = ("held", "global", "received")
 FEW = 6  # most further models, such as groups, whose curves have names
@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 
 def run_facts(run: Run) -> Document:
-    """A run: curves, each client's latest value by model, rewards, and the last cohort."""
+    """A run: curves, each client's latest value by model, and the last cohort."""
     rounds = run.rounds()
     curves = _run_curves(run, rounds)
     ids, values = client_values(run)
@@ -44,7 +44,6 @@ def run_facts(run: Run) -> Document:
         ],
         "cohort": rounds[-1]["cohort"] if rounds else [],
         "profile": _profile(run, rounds),
-        "rewards": {name: _thinned_rewards(found) for name, found in run.rewards().items()},
     }
 
 
@@ -60,7 +59,8 @@ def _profile(run: Run, rounds: Sequence[Mapping[str, Any]]) -> Document | None:
         return [values[place] for place in kept]
 
     parts = {kind: {name: some(row) for name, row in found[kind].items()} for kind in ("phases", "workers")}
-    return {"round": some(found["round"]), **parts, "every": len(kept) == len(rounds)}
+    each = profile(phases, [row["seconds"] for row in rounds], run.name).get("each_worker", [])
+    return {"round": some(found["round"]), **parts, "every": len(kept) == len(rounds), "each_worker": each}
 
 
 def client_values(run: Run) -> tuple[list[int] | None, dict[str, list[float | None]]]:
@@ -196,8 +196,3 @@ def thinned(rows: Sequence[Any], most: int = POINTS) -> list[Any]:
     if len(rows) <= most:
         return list(rows)
     return [rows[round(k * (len(rows) - 1) / (most - 1))] for k in range(most)]
-
-
-def _thinned_rewards(values: Sequence[float]) -> dict[str, list[Any]]:
-    pairs = thinned(list(enumerate(values, 1)), 1000)
-    return {"x": [place for place, _ in pairs], "y": [value for _, value in pairs]}

@@ -15,6 +15,8 @@ from fedtailor.views.html.facts import comparison_facts, run_facts
 from fedtailor.views.html.markup import Html, data_block, details, element, joined, section, table, whole_page
 from fedtailor.views.numbers import NOTHING, duration, measured, size
 from fedtailor.views.pages import client_grid, client_scores
+from fedtailor.views.panels import panels
+from fedtailor.views.panels.groups import groups
 from fedtailor.views.report import (
     WORDS,
     cost,
@@ -27,7 +29,7 @@ from fedtailor.views.report import (
 from fedtailor.views.tables import Grid
 
 PAGE = "report.html"
-SCRIPTS = ("charts.js", "views.js", "report.js")
+SCRIPTS = ("charts.js", "views.js", "panels.js", "report.js")
 MOST_ROWS = 1000  # of a table of clients
 
 
@@ -41,7 +43,7 @@ def write_page(of: Run | Comparison, path: Path | None = None) -> Path:
 
 def run_report(run: Run) -> str:
     """The page of a run."""
-    facts, numbers = run.summary(), run_facts(run)
+    facts, numbers = run.summary(), {**run_facts(run), "panels": panels(run), "groups": groups(run)}
     body = joined(
         element("header", element("h1", run.name), element("p", lead(facts), class_="lead")),
         tiles(run_tiles(facts)),
@@ -55,7 +57,7 @@ def run_report(run: Run) -> str:
         ),
         section("Result", *_result(facts)),
         _clients(run, numbers),
-        section("Rewards of the agents", figure("rewards")) if numbers["rewards"] else None,
+        section("What the method is doing", figure("method")) if numbers["panels"] else None,
         section("Cost", element("p", f"{cost(facts)}."), _profile(run), figure("profile")),
         section("Failures", _failures(run)),
         section("Settings", _settings("experiment.toml", run.settings)),

@@ -91,6 +91,14 @@ def test_models_that_were_not_stored_are_trained_again_for_all_clients(run: Path
         assert card_of(folder)["calibration"] == card_of(kept.models[name])["calibration"]
 
 
+def test_a_new_client_whose_model_was_not_stored_is_missing_and_named(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "rounds": 1, "evaluation": {"keep_models": 0, "new_clients": 0.3}}
+    fedtailor.run(settings, folder=tmp_path / "run").close()
+    done = fedtailor.export_clients(tmp_path / "run", tmp_path / "all")
+    assert list(done.models) == ["0", "1"]
+    assert "is new and its model was not kept" in done.missing["2"]
+
+
 def test_a_client_that_failed_is_missing_and_named(tmp_path: Path) -> None:
     method = {"name": "tests.runs.test_deployed:Refusing"}
     fedtailor.run({**SETTINGS, "method": method}, folder=tmp_path / "run").close()

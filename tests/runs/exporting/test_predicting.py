@@ -2,6 +2,7 @@
 
 import csv
 import json
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,14 @@ def test_predictions_as_csv_and_as_json(heart: Path, monkeypatch: pytest.MonkeyP
     assert "found.csv exists" in capsys.readouterr().err
     assert main(["predict", "export", "new.csv", "--out", "gone/found.csv"]) == 2
     assert "gone" in capsys.readouterr().err
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)  # a limit of the size of files stands for a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        assert main(["predict", "export", "new.csv", "--out", "full.csv"]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "full.csv cannot be written: File too large" in capsys.readouterr().err
+    assert not (heart / "full.csv").exists()
     assert not list(heart.glob(".*"))
 
 

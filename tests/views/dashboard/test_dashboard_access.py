@@ -9,6 +9,7 @@ import pytest
 import fedtailor
 from fedtailor.views.html.report import PAGE, write_page
 from tests.support.browser import opened
+from tests.views.dashboard.test_dashboard_method import method_runs
 from tests.views.dashboard.test_dashboard_scale import served
 
 pytestmark = pytest.mark.slow
@@ -37,6 +38,22 @@ def test_every_page_of_the_dashboard(compared: Path, browser: Any, looks: str) -
             page.evaluate("where => { location.hash = where; }", address)
             page.wait_for_selector(ready)
             assert faults(page) == [], address
+
+
+@pytest.mark.parametrize("looks", ["light", "dark"])
+def test_what_methods_do(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, browser: Any, looks: str) -> None:
+    root = method_runs(tmp_path_factory.mktemp("methods"))
+    with served(root) as server, opened(browser, server.address, color_scheme=looks) as page:
+        page.wait_for_selector("#live.on")
+        for name in ("weights", "groups", "clock"):
+            for address in (f"#/run/{name}", f"#/run/{name}/client/1"):
+                page.evaluate("where => { location.hash = where; }", address)
+                page.wait_for_selector("h1:has-text('Client')" if "client" in address else "#method .panel")
+                assert faults(page) == [], address
+    with fedtailor.Run(root / "clock") as run:
+        file = write_page(run, tmp_path / PAGE)
+    with opened(browser, file.as_uri(), color_scheme=looks) as page:
+        assert faults(page) == []
 
 
 @pytest.mark.parametrize("looks", ["light", "dark"])

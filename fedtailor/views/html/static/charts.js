@@ -185,25 +185,42 @@ const FT = (() => {
     return [node, pen];
   }
 
-  /* One cell per client. cells: [{client, label, value, marked, note}] */
+  /* One cell per client. cells: [{client, label, value, marked, note, group}]; by group, each group begins a line. */
   function map(box, { cells, percent = false, less = false, order = "number", pick = null, name = "client" }) {
     box.classList.add("chart");
     const shown = [...cells];
     const sign = less ? -1 : 1, rank = (cell) => known(cell.value) ? sign * cell.value : -Infinity;
     if (order === "value") shown.sort((a, b) => rank(a) - rank(b));
+    if (order === "group") shown.sort((a, b) => a.group - b.group || a.client - b.client);
     const values = cells.map((cell) => cell.value).filter(known);
     const [low, high] = range(values, 0);
     let at = -1;
     keepDrawn(box, () => {
       const width = Math.max(260, box.clientWidth || 600), count = Math.max(1, shown.length);
       const side = Math.max(3, Math.min(34, Math.floor(Math.sqrt(width * Math.min(420, width) / count))));
-      const columns = Math.max(1, Math.floor(width / side)), rows = Math.ceil(count / columns);
+      const columns = Math.max(1, Math.floor(width / side)), cellAt = new Map(), places = [];
+      let line = 0, column = 0;
+      shown.forEach((cell, index) => {
+        if (index && (column === columns || (order === "group" && cell.group !== shown[index - 1].group))) { line += order === "group" && column < columns && cell.group !== shown[index - 1].group ? 1.5 : 1; column = 0; }
+        places.push([column * side, line * side]);
+        cellAt.set(`${column} ${line}`, index);
+        column++;
+      });
+      const rows = line + 1;
       const said = `${count} clients, from ${number(low, percent)} to ${number(high, percent)}`;
       const [node, pen] = canvas(box, columns * side, rows * side, { role: "img", tabindex: "0", "aria-label": said });
       const gap = side > 7 ? 2 : side > 4 ? 1 : 0;
-      const place = (index) => [index % columns * side, Math.floor(index / columns) * side];
+      const place = (index) => places[index];
+      const all = el("canvas", { width: node.width, height: node.height }); // painted once: ten thousand cells take a moment
       const paint = () => {
-        pen.clearRect(0, 0, columns * side, rows * side);
+        pen.save(); pen.setTransform(1, 0, 0, 1, 0, 0); pen.clearRect(0, 0, node.width, node.height); pen.drawImage(all, 0, 0); pen.restore();
+        if (at >= 0) {
+          const [x, y] = place(at);
+          pen.strokeStyle = style("--ink"); pen.lineWidth = 2; pen.strokeRect(x + 1, y + 1, Math.max(2, side - gap - 2), Math.max(2, side - gap - 2));
+        }
+      };
+      const paintAll = (pen) => {
+        pen.scale(devicePixelRatio, devicePixelRatio);
         const empty = style("--plain-back"), ink = style("--bad");
         shown.forEach((cell, index) => {
           const [x, y] = place(index);
@@ -212,11 +229,8 @@ const FT = (() => {
           pen.fillRect(x, y, side - gap, side - gap);
           if (cell.marked) { pen.strokeStyle = ink; pen.lineWidth = gap ? 2 : 1; pen.strokeRect(x + 1, y + 1, side - gap - 2, side - gap - 2); }
         });
-        if (at >= 0) {
-          const [x, y] = place(at);
-          pen.strokeStyle = style("--ink"); pen.lineWidth = 2; pen.strokeRect(x + 1, y + 1, Math.max(2, side - gap - 2), Math.max(2, side - gap - 2));
-        }
       };
+      paintAll(all.getContext("2d"));
       paint();
       const ramp = el("div", { class: "ramp" }, number(less ? high : low, percent), el("i", { "aria-hidden": "true" }), number(less ? low : high, percent));
       box.replaceChildren(node, ramp);
@@ -229,8 +243,9 @@ const FT = (() => {
         label.show(x + side, y + side / 2, `${name} ${cell.label}`, [number(cell.value, percent), ...(cell.note ? [cell.note] : [])]);
       };
       node.addEventListener("pointermove", (event) => {
-        const index = Math.floor(event.offsetY / side) * columns + Math.floor(event.offsetX / side);
-        if (index !== at && index < shown.length) { at = index; show(); }
+        const y = event.offsetY / side, x = Math.floor(event.offsetX / side);
+        const index = cellAt.get(`${x} ${Math.floor(y)}`) ?? cellAt.get(`${x} ${Math.floor(y - 0.5) + 0.5}`);
+        if (index !== undefined && index !== at) { at = index; show(); }
       });
       const leave = () => { label.hide(); at = -1; paint(); };
       node.addEventListener("pointerleave", leave);
@@ -293,27 +308,81 @@ const FT = (() => {
 
   const short = (text) => text.length > 44 ? text.slice(0, 42) + "…" : text;
 
-  /* A matrix of numbers as colours. */
-  function heat(box, { rows, rowLabels, columnLabels, xLabel = "", yLabel = "", unit = "" }) {
+  /* Numbers as colours, with the labels of rows and columns where they fit. `scale`: the lowest and the highest colour. */
+  function heat(box, { rows, rowLabels = null, columnLabels = null, xLabel = "", yLabel = "", unit = "", scale = null, zeroes = true }) {
     box.classList.add("chart");
     keepDrawn(box, () => {
-      const columns = Math.max(1, ...rows.map((row) => row.length));
-      const width = Math.max(260, box.clientWidth || 600), side = Math.max(3, Math.min(26, Math.floor(width / columns)));
-      const tall = Math.max(2, Math.min(22, Math.floor(420 / Math.max(1, rows.length))));
-      const [low, high] = range(rows.flat(), 0);
-      const [node, pen] = canvas(box, columns * side, rows.length * tall, { role: "img", "aria-label": `${yLabel} against ${xLabel}: ${rows.length} by ${columns} values from ${number(low)} to ${number(high)}` });
-      rows.forEach((row, y) => row.forEach((value, x) => {
-        pen.fillStyle = known(value) && value !== 0 ? shade((value - low) / (high - low || 1)) : style("--plain-back");
-        pen.fillRect(x * side, y * tall, side - (side > 6 ? 1 : 0), tall - (tall > 6 ? 1 : 0));
-      }));
-      box.replaceChildren(node, el("div", { class: "ramp" }, number(low), el("i", { "aria-hidden": "true" }), `${number(high)} ${unit}`));
+      const columns = Math.max(1, ...rows.map((row) => row.length)), width = Math.max(260, box.clientWidth || 600);
+      const tall = Math.max(2, Math.min(20, Math.floor(420 / Math.max(1, rows.length))));
+      const name = (labels, k) => labels ? String(labels[k]) : String(k);
+      const short = (text) => text.length > 16 ? text.slice(0, 15) + "…" : text;
+      const left = tall >= 11 ? 8 + 6.6 * Math.max(...rows.map((_, y) => short(name(rowLabels, y)).length)) : 0;
+      const side = Math.max(1, Math.min(34, (width - left) / columns)), wide = left + columns * side, high = rows.length * tall;
+      const [low, top] = scale || range(rows.flat(), 0);
+      const said = `${yLabel} against ${xLabel}: ${rows.length} by ${columns} values from ${number(low)} to ${number(top)}`;
+      const [node, pen] = canvas(box, wide, high + 16, { role: "img", tabindex: "0", "aria-label": said });
+      let at = [-1, 0];
+      const paint = () => {
+        pen.clearRect(0, 0, wide, high + 16);
+        rows.forEach((row, y) => row.forEach((value, x) => {
+          pen.fillStyle = known(value) && (zeroes || value !== 0) ? shade((value - low) / (top - low || 1)) : empty;
+          pen.fillRect(left + x * side, y * tall, side - (side > 6 ? 1 : 0), tall - (tall > 6 ? 1 : 0));
+        }));
+        pen.fillStyle = style("--soft"); pen.font = "11px sans-serif"; pen.textBaseline = "middle"; pen.textAlign = "right";
+        if (left) rows.forEach((_, y) => pen.fillText(short(name(rowLabels, y)), left - 5, (y + 0.5) * tall));
+        pen.textAlign = "center";
+        let end = -1;
+        for (let x = 0; x < columns; x++) { // the labels that do not touch the one before
+          const text = short(name(columnLabels, x)), half = pen.measureText(text).width / 2, middle = Math.min(wide - half, Math.max(half, left + (x + 0.5) * side));
+          if (middle - half > end + 4) { pen.fillText(text, middle, high + 9); end = middle + half; }
+        }
+        if (at[0] >= 0) { pen.strokeStyle = style("--ink"); pen.lineWidth = 2; pen.strokeRect(left + at[1] * side, at[0] * tall, Math.max(2, side), Math.max(2, tall)); }
+      };
+      const empty = style("--plain-back");
+      paint();
+      box.replaceChildren(node, el("div", { class: "ramp" }, number(low), el("i", { "aria-hidden": "true" }), `${number(top)} ${unit}`));
       const label = tip(box);
+      const show = (y, x) => {
+        if (!rows[y] || rows[y][x] === undefined) return hide();
+        at = [y, x];
+        paint();
+        label.show(left + (x + 1) * side, y * tall, `${yLabel} ${name(rowLabels, y)}`, [`${xLabel} ${name(columnLabels, x)}: ${number(rows[y][x])} ${unit}`]);
+      };
+      const hide = () => { label.hide(); at = [-1, 0]; paint(); };
       node.addEventListener("pointermove", (event) => {
-        const x = Math.floor(event.offsetX / side), y = Math.floor(event.offsetY / tall);
-        if (!rows[y] || rows[y][x] === undefined) return label.hide();
-        label.show(event.offsetX, event.offsetY, `${yLabel} ${rowLabels ? rowLabels[y] : y}`, [`${xLabel} ${columnLabels ? columnLabels[x] : x}: ${number(rows[y][x])} ${unit}`]);
+        const y = Math.floor(event.offsetY / tall), x = Math.floor((event.offsetX - left) / side);
+        if (y !== at[0] || x !== at[1]) show(y, x);
       });
-      node.addEventListener("pointerleave", label.hide);
+      node.addEventListener("pointerleave", hide);
+      node.addEventListener("blur", hide);
+      node.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        const y = Math.min(rows.length - 1, Math.max(0, at[0] < 0 ? 0 : at[0] + step[0]));
+        show(y, Math.min(rows[y].length - 1, Math.max(0, at[0] < 0 ? 0 : at[1] + step[1])));
+      });
+    });
+  }
+
+  /* A legend of coloured boxes. */
+  function boxes(names) {
+    return el("ul", { class: "legend" }, names.map((name, k) => el("li", {}, svg("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, svg("rect", { x: 6, width: 14, height: 10, fill: colour(k) })), name)));
+  }
+
+  /* A bar for each name, with a mark for another number beside it. */
+  function bars(box, { names, values, others, unit, said }) {
+    box.classList.add("chart");
+    keepDrawn(box, () => {
+      const width = Math.min(620, Math.max(260, box.clientWidth || 600)), tall = 20, left = Math.min(150, 14 + 7 * Math.max(...names.map((name) => name.length)));
+      const high = Math.max(...values, ...others) || 1, px = (value) => left + value / high * (width - left - 60);
+      const root = svg("svg", { viewBox: `0 0 ${width} ${names.length * tall}`, role: "img", "aria-label": names.map((name, k) => `${name}: ${number(values[k])}`).join(", ").slice(0, 900) });
+      root.style.maxWidth = width + "px";
+      names.forEach((name, k) => root.append(svg("text", { x: left - 6, y: k * tall + 14, "text-anchor": "end" }, name.length > 19 ? name.slice(0, 18) + "…" : name),
+        svg("rect", { x: left, y: k * tall + 3, width: px(values[k]) - left, height: tall - 6, fill: colour(0) }),
+        svg("line", { x1: px(others[k]), x2: px(others[k]), y1: k * tall + 1, y2: k * tall + tall - 1, stroke: "var(--ink)", "stroke-width": 2 }),
+        svg("text", { x: px(Math.max(values[k], others[k])) + 6, y: k * tall + 14 }, number(values[k]))));
+      box.replaceChildren(root, el("p", { class: "note" }, `${unit} of every class; ${said}`));
     });
   }
 
@@ -342,8 +411,7 @@ const FT = (() => {
           below += value;
         });
       });
-      const legend = el("ul", { class: "legend" }, names.map((name, k) => el("li", {}, svg("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, svg("rect", { x: 6, width: 14, height: 10, fill: colour(k) })), `${name} ${number(total(name))} ${unit}`)));
-      box.replaceChildren(root, legend);
+      box.replaceChildren(root, boxes(names.map((name) => `${name} ${number(total(name))} ${unit}`)));
       const label = tip(box);
       root.addEventListener("pointermove", (event) => {
         const i = Math.floor((event.offsetX / root.clientWidth * width - left) / wide);
@@ -391,5 +459,5 @@ const FT = (() => {
     return el("label", {}, label, select);
   }
 
-  return { el, svg, curves, map, scatter, heat, stacked, sortable, choice, number, known, colour };
+  return { el, svg, curves, map, scatter, heat, stacked, bars, boxes, sortable, choice, number, known, colour, range, ticks, keepDrawn };
 })();

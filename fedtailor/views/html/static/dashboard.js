@@ -3,7 +3,7 @@
 (() => {
   const { el, svg, number, known } = FT;
   const page = document.getElementById("page"), live = document.getElementById("live"), where = document.getElementById("where");
-  const ticked = new Set(), state = { filter: "", x: { x: "round" }, map: {}, round: {} };
+  const ticked = new Set(), state = { filter: "", x: { x: "round" }, map: {}, scrubbed: {}, rest: 0, later: 0 };
   let shown = 0, concerns = () => false, redraw = () => {};
 
   /* A document; never, if another page has been opened meanwhile, so that an old page does not draw over it. */
@@ -12,7 +12,7 @@
     const answer = await fetch(path + "?" + new URLSearchParams(query));
     const document = await answer.json().catch(() => ({ error: answer.statusText }));
     if (mine !== shown) return new Promise(() => {});
-    if (!answer.ok) throw new Error(document.error || answer.statusText);
+    if (!answer.ok || document.error) throw new Error(document.error || answer.statusText);
     return document;
   }
 
@@ -68,7 +68,7 @@
       if (run.error) return el("tr", {}, el("td"), el("th", { scope: "row" }, run.id), el("td", { class: "error wrap", colspan: "5" }, run.error), el("td", {}, badge("damaged")), el("td"));
       const box = el("input", { type: "checkbox", "aria-label": `tick ${run.id}`, onchange: () => { box.checked ? ticked.add(run.id) : ticked.delete(run.id); settle(); } });
       box.checked = ticked.has(run.id);
-      return el("tr", {}, el("td", {}, box), el("th", { scope: "row" }, el("a", { href: link("run", run.id) }, run.id)), el("td", { class: "wrap" }, run.method),
+      return el("tr", {}, el("td", {}, box), el("th", { scope: "row" }, el("a", { href: link("run", run.id) }, run.id)), el("td", { class: "wrap" }, el("span", { class: "short", title: run.method }, run.method)),
         el("td", { class: "number" }, run.seed), el("td", { "data-value": run.done / run.rounds }, bar(run.done / run.rounds), `${run.done}/${run.rounds}`),
         el("td", {}, spark(run.spark)), el("td", { class: "number", "data-value": run.value ?? "" }, run.model ? `${run.model} ${run.shown}` : "–"),
         el("td", {}, badge(run.status)), el("td", { class: "number", "data-value": run.megabytes }, run.cost));
@@ -93,6 +93,8 @@
   async function runPage(id) {
     concerns = (names) => names.includes(id);
     const boxes = { head: el("div"), curves: el("figure", { id: "curves" }), map: el("figure", { id: "map" }), spread: el("figure"), result: el("div"), failures: el("div"), phases: el("div"), profile: el("figure", { id: "profile" }), facts: el("div"), data: el("div", { id: "data" }), method: el("div", { id: "method" }) };
+    let groups = {};
+    state.rest = 0;
     const fill = async () => {
       const facts = await get("/api/run", { id });
       where.replaceChildren(el("span", {}, id), " ", el("a", { href: "/report?id=" + encodeURIComponent(id) }, "report"), " ", ...(facts.nodes ? [el("a", { href: link("run", id, "federation") }, `${facts.nodes} nodes`)] : []));
@@ -102,7 +104,8 @@
         ...facts.warnings.map((text) => el("p", { class: "warning" }, `Warning: ${text}`)), ...facts.privacy.map(note),
         note(`Last cohort: ${facts.cohort.length} of ${facts.count} clients` + (facts.cohort.length <= 30 ? ` (${facts.cohort.map((c) => facts.clients.names ? facts.clients.names[c] : c).join(", ")}).` : ".")));
       Views.runCurves(boxes.curves, facts, state.x);
-      Views.clientMap(boxes.map, facts, (cell) => { location.hash = link("run", id, "client", String(cell.client)); }, state.map);
+      const map = () => Views.clientMap(boxes.map, { ...facts, groups }, (cell) => { location.hash = link("run", id, "client", String(cell.client)); }, state.map);
+      map();
       if (facts.distribution.length) Views.distribution(boxes.spread, facts);
       boxes.result.replaceChildren(...(facts.evaluation ? [table(facts.evaluation), ...facts.remarks.map(note)] : [note("No round has been evaluated yet.")]));
       boxes.failures.replaceChildren(...(facts.event_count ? [table(facts.failures), el("h3", {}, "Latest events"),
@@ -111,7 +114,7 @@
       Views.profile(boxes.profile, facts);
       if (!boxes.facts.childElementCount) boxes.facts.append(el("details", {}, el("summary", {}, "Settings"), el("pre", { tabindex: "0" }, facts.settings)),
         el("details", {}, el("summary", {}, "Versions"), el("ul", {}, Object.entries(facts.environment).map(([name, value]) => el("li", {}, `${name}: ${value}`)))));
-      if (Object.keys(facts.rewards).length) decisions(id, boxes.method);
+      method(id, boxes.method, (found) => { groups = found; if (Object.keys(groups).length) map(); });
     };
     page.replaceChildren(boxes.head, part("Curves", boxes.curves, note("Band of the first model: mean to worst tenth of the clients.")),
       part("Clients", el("div", { class: "two" }, el("div", {}, el("h3", {}, "A cell per client: choose one to see it"), boxes.map), el("div", {}, el("h3", {}, "Share of clients with at most this value"), boxes.spread))),
@@ -121,7 +124,6 @@
     redraw = fill;
     const ask = el("button", { class: "button", type: "button", onclick: () => data(id, boxes.data) }, "Read the data");
     boxes.data.append(note("The data are built again from the settings, which may take a moment."), ask);
-    decisions(id, boxes.method, true);
   }
 
   async function data(id, box) {
@@ -137,41 +139,23 @@
     if (!found.classes.length) return box.replaceChildren(note("The targets are numbers, so there are no classes to show."));
     const chart = el("div");
     box.replaceChildren(chart, note(found.clients.length < found.all ? `${found.clients.length} of ${found.all} clients, evenly spaced. A row is a class, a column a client.` : "A row is a class, a column a client."));
-    FT.heat(chart, { rows: found.counts, rowLabels: found.classes, columnLabels: found.clients, xLabel: "client", yLabel: "class", unit: "samples" });
+    FT.heat(chart, { rows: found.counts, rowLabels: found.classes, columnLabels: found.clients, xLabel: "client", yLabel: "class", unit: "samples", zeroes: false });
   }
 
-  /* Any declared decision: the answers of a round, with a scrubber, and the rewards. */
-  async function decisions(id, box, pictures = false) {
-    const found = await get("/api/decisions", { id });
-    const kept = box.querySelector(".pictures") || el("div", { class: "pictures" });
-    box.replaceChildren(...found.decisions.map((one) => decision(one)), ...(found.decisions.length ? [] : [note("This method declares no decisions.")]), kept);
-    if (!pictures) return;
-    const { names } = await get("/api/drawings", { id });
-    kept.replaceChildren(...names.map((name) => el("details", { ontoggle: (event) => {
-      const place = event.target;
-      if (place.open && !place.querySelector("img")) place.append(el("img", { src: "/api/drawing?" + new URLSearchParams({ id, name }), alt: `${name} of ${id}` }));
-    } }, el("summary", {}, `Picture: ${name}`))));
-  }
-
-  function decision(one) {
-    const chart = el("div"), curve = el("div"), label = el("output");
-    const last = one.rounds.length - 1;
-    const slider = el("input", { type: "range", min: 0, max: last, "aria-label": `round of ${one.name}` });
-    slider.value = Math.min(last, state.round[one.name] ?? last);
-    const draw = () => {
-      const { round, answers } = one.rounds[slider.value];
-      label.textContent = `round ${round}`;
-      const rows = answers.map((answer) => Array.isArray(answer.action) ? answer.action : [answer.action]);
-      FT.heat(chart, { rows, rowLabels: answers.map((answer) => answer.about), xLabel: "slot", yLabel: "decided about" });
-    };
-    slider.addEventListener("input", () => { state.round[one.name] = Number(slider.value); draw(); });
-    const means = one.rounds.map(({ answers }) => answers.map((a) => a.reward).filter(known)).map((v) => v.length ? v.reduce((a, b) => a + b) / v.length : null);
-    const box = el("div", {}, el("h3", {}, `Decision: ${one.name}`), el("div", { class: "controls" }, el("label", {}, "scrub", slider), label), chart, curve);
-    requestAnimationFrame(() => {
-      draw();
-      if (means.some(known)) FT.curves(curve, { series: [{ label: "mean reward", x: one.rounds.map((r) => r.round), y: means }], height: 200, yLabel: "reward" });
-    });
-    return box;
+  /* What the method is doing. Reading it may take long, so that it is read again only after twenty times as long. */
+  async function method(id, box, show) {
+    const now = performance.now(), mine = shown;
+    clearTimeout(state.later);
+    if (now < state.rest) {
+      state.later = setTimeout(() => { if (mine === shown) method(id, box, show); }, state.rest - now);
+      return;
+    }
+    const found = await get("/api/method", { id }).catch((error) => ({ error: error.message }));
+    state.rest = performance.now() + 20 * (performance.now() - now);
+    if (found.error) return box.replaceChildren(el("p", { class: "error" }, found.error));
+    if (found.panels.length) Panels.draw(box, found.panels, state.scrubbed);
+    else box.replaceChildren(note("It declares no decisions, and keeps nothing that can be drawn."));
+    show(found.groups);
   }
 
   /* A real federation */
@@ -191,25 +175,37 @@
   /* A client */
   async function clientPage(id, which) {
     concerns = (names) => names.includes(id);
+    const dataBox = el("div", { id: "data" }, note("Reading the data …"));
     const fill = async () => {
       const [found, facts] = await Promise.all([get("/api/client", { id, client: which }), get("/api/run", { id })]);
       where.replaceChildren(el("a", { href: link("run", id) }, id), ` / client ${found.label}`);
       const chart = el("div"), series = Object.entries(found.curves).filter(([model]) => model !== "final").map(([model, one]) => ({ label: model, ...one }));
       facts.curves.filter((one) => one.model === "held").forEach((one) => series.push({ label: "held, mean of all clients", x: one.x.round, y: one.mean }));
-      const final = found.curves.final;
+      const final = found.curves.final, words = (parts) => Object.entries(parts).map(([name, value]) => `${name}: ${value}`).join("; ");
+      const decided = found.decisions.map((d) => [d.name, String(d.round), words(d.answer), words(d.saw) || "–", number(d.reward)]);
       page.replaceChildren(el("h1", {}, `Client ${found.label}`),
         part("Its curve beside the federation's", chart),
+        part("What the method decided about it, and why", ...found.about.map((text) => el("p", {}, text)),
+          decided.length ? table({ title: "The latest decisions", header: ["decision", "round", "answer", "what the agent saw", "reward"], words: [0, 2, 3], rows: decided.reverse() })
+            : note(found.about.length ? "It declares no decisions about clients." : "Nothing: it declares no decisions about clients, and keeps nothing about them.")),
+        part("Its data", dataBox),
         part("Its model", found.has_model ? el("a", { class: "button", href: "/api/model?" + new URLSearchParams({ id, client: found.client }), download: "" }, "Download the model and its card") : note("No model of this client is stored: the run has not ended, or keeps no models.")),
         part("Its work", found.tasks.length ? table({ title: "", header: ["round", "steps", "samples", "loss", "seconds"], words: [], rows: found.tasks.map((t) => [t.round, t.steps, t.samples, number(t.loss), number(t.seconds)].map(String)) }) : note("It has not trained yet.")),
-        part("Left out of rounds, and why", found.events.length ? el("ul", {}, found.events.map((e) => el("li", {}, `round ${e.round}: ${e.detail}`))) : note("Never.")),
-        part("Decisions about it", found.decisions.length ? table({ title: "", header: ["decision", "round", "reward", "largest answers (slot: value)"], words: [0, 3], rows: found.decisions.map((d) => [d.name, String(d.round), number(d.reward), largest(d.action)]) }) : note("None.")));
+        part("Left out of rounds, and why", found.events.length ? el("ul", {}, found.events.map((e) => el("li", {}, `round ${e.round}: ${e.detail}`))) : note("Never.")));
       FT.curves(chart, { series, marks: final ? [{ x: Math.max(...final.x), y: final.y.at(-1), label: "final" }] : [], percent: found.percent, yLabel: found.measure });
     };
     await fill();
     redraw = fill;
+    clientData(id, which, dataBox);
   }
 
-  const largest = (action) => (Array.isArray(action) ? action : [action]).map((value, slot) => [slot, value]).sort((a, b) => b[1] - a[1]).slice(0, 5).map(([slot, value]) => `${slot}: ${number(value)}`).join(", ");
+  async function clientData(id, which, box) {
+    const found = await get("/api/data", { id, client: which }).catch((error) => ({ error: error.message }));
+    if (found.error) return box.replaceChildren(note(found.error));
+    const chart = el("div"), { train, val, test } = found.sizes;
+    box.replaceChildren(el("p", {}, `${train} samples to train, ${val} to validate, ${test} to test.`), found.classes.length ? chart : note("The targets are numbers, so there are no classes."));
+    if (found.classes.length) FT.bars(chart, { names: found.classes, values: found.counts, others: found.mean, unit: "samples", said: "line: mean of all clients" });
+  }
 
   /* Runs side by side */
   async function comparePage(ids) {

@@ -8,7 +8,7 @@
     box("map", (node) => Views.clientMap(node, facts));
     box("distribution", (node) => Views.distribution(node, facts));
     box("profile", (node) => Views.profile(node, facts));
-    box("rewards", (node) => Views.rewards(node, facts));
+    box("method", (node) => Panels.draw(node, facts.panels));
   } else {
     box("curves", (node) => Views.comparisonCurves(node, facts));
     box("scatter", (node) => Views.comparisonScatter(node, facts));

@@ -28,20 +28,21 @@ const Views = (() => {
     state.model = models.includes(state.model) ? state.model : models.find((m) => m === "final") || models.find((m) => m === "held") || models[0];
     if (!state.model) { box.replaceChildren(FT.el("p", { class: "note" }, "No client has been evaluated yet.")); return; }
     state.order = state.order || "number";
-    const cohort = new Set(facts.cohort || []);
+    const cohort = new Set(facts.cohort || []), groups = facts.groups && Object.keys(facts.groups).length ? facts.groups : null;
     const chart = FT.el("div");
     const draw = () => {
       const values = facts.clients.values[state.model];
       const ids = facts.clients.ids; // of very many clients only some are here
       const cells = values.map((value, place) => [value, ids ? ids[place] : place]).map(([value, client]) => ({
         client, value, label: facts.clients.names ? facts.clients.names[client] : String(client),
-        marked: facts.status === "running" && cohort.has(client), note: facts.status === "running" && cohort.has(client) ? "took part in the last round" : null,
+        marked: facts.status === "running" && cohort.has(client), group: groups ? groups[client] ?? Infinity : 0,
+        note: [groups ? `group ${groups[client] ?? "–"}` : "", facts.status === "running" && cohort.has(client) ? "took part in the last round" : ""].filter(Boolean).join("; "),
       }));
       FT.map(chart, { cells, percent: facts.percent, less: facts.less, order: state.order, pick });
     };
     box.replaceChildren(FT.el("div", { class: "controls" },
       FT.choice("model", models.map((m) => [m, m]), state.model, (value) => { state.model = value; draw(); }),
-      FT.choice("order", [["number", "by number"], ["value", "worst first"]], state.order, (value) => { state.order = value; draw(); })), chart);
+      FT.choice("order", [["number", "by number"], ["value", "worst first"], ...(groups ? [["group", "by group"]] : [])], state.order, (value) => { state.order = value; draw(); })), chart);
     draw();
   }
 
@@ -108,16 +109,14 @@ const Views = (() => {
       box.append(FT.el("h3", {}, name + (found.every ? "" : ", of rounds that are evenly spaced")), chart);
       FT.stacked(chart, { x: found.round, parts, title: name });
     }
-  }
-
-  function rewards(box, facts) {
-    box.replaceChildren();
-    for (const [name, values] of Object.entries(facts.rewards || {})) {
-      const chart = FT.el("div");
-      box.append(FT.el("h3", {}, `Rewards of ${name}`), chart);
-      FT.curves(chart, { series: [{ label: "reward", x: values.x, y: values.y }], xLabel: "decision", height: 220 });
+    const each = found.each_worker || [];
+    if (each.length) {
+      const chart = FT.el("div"), title = "Seconds of each worker in all rounds";
+      box.append(FT.el("h3", {}, title), chart);
+      const parts = Object.fromEntries(["train", "evaluate", "idle"].map((kind) => [kind, each.map((one) => one[kind])]));
+      FT.stacked(chart, { x: each.map((one) => one.worker), parts, title, xLabel: "worker" });
     }
   }
 
-  return { runCurves, clientMap, distribution, comparisonCurves, comparisonScatter, profile, rewards };
+  return { runCurves, clientMap, distribution, comparisonCurves, comparisonScatter, profile };
 })();
