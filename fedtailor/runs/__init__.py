@@ -21,9 +21,10 @@ from fedtailor.runs.exporting import (
     load_onnx,
     predict,
 )
+from fedtailor.runs.folders import all_runs
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.measures import Measures
-from fedtailor.runs.reading import Run, all_runs
+from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.results import ComparisonRow, ComparisonSummary, RunSummary
 from fedtailor.runs.running import pretrain, resume, run

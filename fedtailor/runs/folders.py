@@ -28,6 +28,13 @@ OURS = {
 }
 
 
+def all_runs(folder: Path) -> list[Path]:
+    """The folders of all runs below a folder."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} does not exist: 'fedtailor run' writes runs there")
+    return sorted(path.parent for path in folder.rglob(DATABASE))
+
+
 def fresh_name(parent: Path, name: str) -> str:
     """The name, or the first of NAME-2, NAME-3, ... that has no folder yet.
 

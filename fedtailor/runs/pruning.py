@@ -12,8 +12,7 @@ from typing import Any, Literal
 from fedtailor.errors import UserError, unknown
 from fedtailor.runs.checkpoints import BEST, KEPT, prefix
 from fedtailor.runs.disk import free_bytes
-from fedtailor.runs.folders import OURS, lock_folder, remove
-from fedtailor.runs.reading import all_runs
+from fedtailor.runs.folders import OURS, all_runs, lock_folder, remove
 from fedtailor.runs.store import Store, in_use, lock
 from fedtailor.runs.tables import SCHEMA
 

@@ -21,7 +21,7 @@ from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.sampling import population
 from fedtailor.runs.settings import Experiment, method_dict, recorded
 from fedtailor.runs.stopping import VALIDATION, Best, best_of
-from fedtailor.runs.store import DATABASE, Store, in_use
+from fedtailor.runs.store import Store, in_use
 
 FRAMES = ("rounds", "metrics", "measures", "scores", "tasks", "events", "clock", "times", "phases", "curve")
 MODELS = ("received", "held", "global", "final", "new")
@@ -447,13 +447,6 @@ def find_client(store: Store, which: int | str) -> int:
     if names and not isinstance(which, int):
         raise unknown("client", text, names)
     raise UserError(f"there is no client {text}: this run has clients 0 to {count - 1}")
-
-
-def all_runs(folder: Path) -> list[Path]:
-    """The folders of all runs below a folder."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} does not exist: 'fedtailor run' writes runs there")
-    return sorted(path.parent for path in folder.rglob(DATABASE))
 
 
 def value_of(score: Mapping[str, Any], measure: str) -> float | None:
