@@ -9,7 +9,7 @@ from typing import Any
 
 from fedtailor.data import Federation
 from fedtailor.devices import cause
-from fedtailor.errors import UserError, unknown
+from fedtailor.errors import unknown
 from fedtailor.messages.trees import plain, unpack
 from fedtailor.runs.accounting import Promise
 from fedtailor.runs.assembly import check_data
@@ -21,7 +21,7 @@ from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.sampling import population
 from fedtailor.runs.settings import Experiment, method_dict, recorded
 from fedtailor.runs.stopping import VALIDATION, Best, best_of
-from fedtailor.runs.store import Store, in_use
+from fedtailor.runs.store import Store, find_client, in_use
 
 FRAMES = ("rounds", "metrics", "measures", "scores", "tasks", "events", "clock", "times", "phases", "curve")
 MODELS = ("received", "held", "global", "final", "new")
@@ -431,22 +431,6 @@ class Run:
     @property
     def _has_clock(self) -> bool:
         return "devices" in self.settings or bool(self.nodes)
-
-
-def find_client(store: Store, which: int | str) -> int:
-    """The number of a client of a run, by its number or name; raises a `UserError` if there is none."""
-    count, names = (
-        store.meta("clients") + (store.meta("new") or 0),
-        [row["name"] for row in store.read("clients", "ORDER BY client")],
-    )
-    if which in names:
-        return names.index(str(which))
-    text = str(which)
-    if text.isascii() and text.isdecimal() and int(text) < count:
-        return int(text)
-    if names and not isinstance(which, int):
-        raise unknown("client", text, names)
-    raise UserError(f"there is no client {text}: this run has clients 0 to {count - 1}")
 
 
 def value_of(score: Mapping[str, Any], measure: str) -> float | None:

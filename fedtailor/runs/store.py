@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fedtailor.errors import UserError
+from fedtailor.errors import UserError, unknown
 from fedtailor.learning import Score
 from fedtailor.messages.trees import digest
 from fedtailor.runs.tables import READABLE, SCHEMA, TABLES, definitions, row_digest
@@ -345,3 +345,17 @@ def lock(folder: Path) -> int:
         os.close(file)
         raise UserError(f"{folder} is in use: another process runs it") from None
     return file
+
+
+def find_client(store: Store, which: int | str) -> int:
+    """The number of a client of a run, by its number or name; raises a `UserError` if there is none."""
+    count = store.meta("clients") + (store.meta("new") or 0)
+    names = [row["name"] for row in store.read("clients", "ORDER BY client")]
+    if which in names:
+        return names.index(str(which))
+    text = str(which)
+    if text.isascii() and text.isdecimal() and int(text) < count:
+        return int(text)
+    if names and not isinstance(which, int):
+        raise unknown("client", text, names)
+    raise UserError(f"there is no client {text}: this run has clients 0 to {count - 1}")

@@ -11,8 +11,7 @@ import fedtailor
 from fedtailor.data import Federation
 from fedtailor.errors import UserError
 from fedtailor.runs import Callback, RoundReport, Run
-from fedtailor.runs.reading import find_client
-from fedtailor.runs.store import Store
+from fedtailor.runs.store import Store, find_client
 
 QUICK: dict[str, Any] = {"rounds": 2, "model": {"name": "linear"}, "engine": {"kind": "inline"}}
 ABSENT = {"participation": {"absent": [[1, 1]]}}

@@ -18,12 +18,11 @@ from fedtailor.runs.deployed import described, kept
 from fedtailor.runs.exporting.writing import ClientData, Deployable
 from fedtailor.runs.ledger import deployed_ledger
 from fedtailor.runs.loop import RoundLoop
-from fedtailor.runs.reading import find_client
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.starting import started
 from fedtailor.runs.stopping import best_of
-from fedtailor.runs.store import Store
+from fedtailor.runs.store import Store, find_client
 from fedtailor.runs.tables import SCHEMA
 from fedtailor.weights import Weights
 
