@@ -3,10 +3,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo install test lint unit browser coverage test-slow test-federation benchmark bench-peers mutants lock docs clean
+.PHONY: help demo demo-hospitals policies install test lint unit browser coverage test-slow test-federation benchmark bench-peers mutants lock docs clean
 
 help:
-	@echo "make demo       install and compare five methods on bundled data (about a minute)"
+	@echo "make demo       install and compare four baselines with the five systems on bundled data (about a minute)"
+	@echo "make demo-hospitals  the same on four hospitals"
 	@echo "make test       install what tests need; lint, types, tests"
 	@echo "make browser    install Debian's chromium, for the tests of pages; without it they are skipped"
 	@echo "make coverage   the same tests, and which lines they leave out; fails below 90 %"
@@ -15,6 +16,7 @@ help:
 	@echo "make benchmark  speed and memory as ratios (needs FEDTAILOR_DATA with fashion-mnist)"
 	@echo "make bench-peers  the same rounds in FedTailor, plain torch, Flower and pfl, as ratios (about ten minutes)"
 	@echo "make mutants    change the code in 500 small ways and count how many the tests notice (about an hour)"
+	@echo "make policies   train the built-in policies again (about ten minutes; needs FEDTAILOR_DATA with mnist, usps, mnist-m)"
 	@echo "make docs       the documentation as a site in build/site"
 	@echo "make lock       write the lock files again after a change of pyproject.toml"
 	@echo "make clean      remove the environment and caches (runs/ stays)"
@@ -23,7 +25,15 @@ demo: .venv/installed
 	@echo "to type fedtailor commands in this terminal, first: source $(BIN)/activate"
 	$(BIN)/fedtailor compare recipes/demo/digits.toml
 
+demo-hospitals: .venv/installed
+	$(BIN)/fedtailor compare recipes/demo/hospitals.toml
+
 install: .venv/installed
+
+# one after the other, each written when it is done; without --again only those that are missing
+policies: .venv/installed
+	$(BIN)/python recipes/policies/train.py --again
+	$(BIN)/python recipes/policies/judge.py
 
 test: lint unit
 

@@ -111,6 +111,19 @@ def test_every_snippet_of_tune_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "runs" / "prox-tune" / "best.toml").exists()
 
 
+def test_every_snippet_of_advise_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "advise.md"
+    for line in "".join(blocks(page, "sh")).splitlines():
+        assert main([*line.split()[1:], "--engine", "inline", "--quiet"]) == 0, line
+    (code,) = blocks(page, "python")
+    exec(code, {})
+    assert {"advice.md", "advice.csv", "advice.json", "advice.png", "best.toml"} <= {
+        path.name for path in (tmp_path / "runs" / "experiment-advise").iterdir()
+    }
+    assert (tmp_path / "runs" / "sites-advise" / "best.toml").exists()
+
+
 def test_the_commands_of_trackers_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("tensorboard", "mlflow"):
         pytest.importorskip(package)

@@ -33,16 +33,10 @@ def table(federation: Federation) -> list[dict[str, Any]]:
 
 
 def summary(federation: Federation) -> dict[str, Any]:
-    """The federation in a few numbers, ready for JSON.
-
-    ``skew`` is the mean total variation distance between a client's label distribution and that of
-    all clients together: 0 if all are alike, near 1 if every client has a class of its own.
-    """
+    """The federation in a few numbers, ready for JSON; ``skew`` is the `label_skew`."""
     counts = label_counts(federation)
     parts = shares_by_part(federation)
     sizes = sum(shares.sizes for shares in parts.values())
-    own = counts / np.maximum(1, counts.sum(1, keepdims=True))
-    everyone = counts.sum(0) / max(1, counts.sum())
     return {
         "clients": federation.everyone,
         "samples": len(federation.samples),
@@ -51,9 +45,19 @@ def summary(federation: Federation) -> dict[str, Any]:
         **{name: len(shares.indices) for name, shares in parts.items()},
         "size": _spread(sizes),
         "classes_per_client": _spread(np.count_nonzero(counts, axis=1)),
-        "skew": float(np.abs(own - everyone).sum(1).mean() / 2),
+        "skew": label_skew(counts),
         "clients_without_test": int(np.count_nonzero(federation.test.sizes == 0)),
     }
+
+
+def label_skew(counts: np.ndarray) -> float:
+    """The mean total variation distance between a client's label distribution and that of all clients together.
+
+    It is 0 if all are alike, and near 1 if every client has a class of its own; ``counts`` are (clients, classes).
+    """
+    own = counts / np.maximum(1, counts.sum(1, keepdims=True))
+    everyone = counts.sum(0) / max(1, counts.sum())
+    return float(np.abs(own - everyone).sum(1).mean() / 2)
 
 
 def duplicates(federation: Federation) -> dict[str, int]:

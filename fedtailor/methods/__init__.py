@@ -10,6 +10,8 @@ from fedtailor.imports import load
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import AgentMethod, Card, Method, Payloads, shape, start
 from fedtailor.parties import (
+    BUILT_IN,
+    NO_POLICY,
     AgentTables,
     Ask,
     Client,
@@ -35,9 +37,12 @@ from fedtailor.parties import (
     Tensors,
     check_policy,
     read_policy,
+    shipped_policies,
 )
 
 __all__ = [
+    "BUILT_IN",
+    "NO_POLICY",
     "AgentMethod",
     "AgentTables",
     "Ask",
@@ -71,6 +76,7 @@ __all__ = [
     "find",
     "read_policy",
     "shape",
+    "shipped_policies",
     "spec",
     "start",
 ]

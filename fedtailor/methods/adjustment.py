@@ -86,13 +86,16 @@ class Adjusted(AgentMethod):
         return self
 
     def inert(self) -> str | None:
-        if self.policy is None and self.agents.of(ADJUSTMENT).learn != "always":
+        agent = self.agents.of(ADJUSTMENT)
+        if not self.has_policy and agent.decider == "agent" and agent.learn != "always":
             return "without a policy it only explores, since it learns at the end of an episode: 'fedtailor pretrain'"
         return None
 
     def rehearsal(self) -> "Adjusted":
-        """Learning starts from the policy, if there is one."""
-        return self.model_copy(update={"agents": self.agents.changed(learn="always")})
+        """Learning starts from the user's own policy, if there is one."""
+        rehearsal = super().rehearsal()
+        assert isinstance(rehearsal, Adjusted)
+        return rehearsal
 
     # On the server
 

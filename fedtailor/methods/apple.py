@@ -226,4 +226,5 @@ APPLE.card = Card(
     ),
     only_sums=False,
     shows_peers=True,
+    keeps_models=True,
 )

@@ -8,14 +8,16 @@ evaluates. A method never touches test data.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedtailor.learning import TrainingSettings
 from fedtailor.messages.payload import Payload
-from fedtailor.models import ModelSettings, Network, Part
+from fedtailor.models import Inputs, ModelSettings, Network, Part
 from fedtailor.parties import (
+    BUILT_IN,
+    NO_POLICY,
     AgentTables,
     Client,
     Decision,
@@ -28,6 +30,13 @@ from fedtailor.parties import (
     Tensors,
 )
 from fedtailor.weights import Weights, select
+
+
+@dataclass(frozen=True)
+class Formerly:
+    """The default of a setting in results from before its present default: a record's key leaves out this one."""
+
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class Card:
     deviations: tuple[str, ...] = ()  # deviations from the paper, and why
     only_sums: bool = True  # whether secure aggregation is possible: the server needs only sums of replies
     shows_peers: bool = False  # whether clients receive models of other clients
+    keeps_models: bool = False  # whether the server keeps a model of every client
 
 
 Payloads = Mapping[int, Payload]
@@ -168,6 +178,15 @@ class Method(BaseModel):
         model of that name (see ``models``) hold its tensors.
         """
         return {}
+
+    @property
+    def assumes_devices(self) -> bool:
+        """Whether a run without a table ``[devices]`` has mildly different ones; by default it has none."""
+        return False
+
+    def completed(self, model: ModelSettings, inputs: Inputs) -> Self:
+        """The method with the settings that it derives from the run's own ``model``; by default there are none."""
+        return self
 
     # On the server
 
@@ -312,19 +331,38 @@ class AgentMethod(Method):
     carries: ClassVar[tuple[str, ...]] = ()  # entries of server.state that the next episode keeps, besides the agents
     rehearses: ClassVar["type[AgentMethod] | None"] = None  # the method whose agents this one pre-trains
 
-    policy: Path | None = Field(
-        None, description="folder of a policy from 'fedtailor pretrain'; none: learn from scratch"
+    # The deciders that decide where no built-in policy does, by decision; empty: the agents learn from scratch.
+    best_rules: ClassVar[Mapping[str, str]] = {}
+
+    policy: Literal["built-in", "none"] | Path = Field(
+        BUILT_IN,
+        description="`built-in`: the policy of the package, or the rule that no agent of ours beats, unless a table of "
+        "an agent is changed; `none`: learn from scratch; or the folder of a policy from 'fedtailor pretrain'",
     )
 
     agents: AgentTables = AgentTables()
 
+    @property
+    def has_policy(self) -> bool:
+        """Whether the agents of a run begin with a policy."""
+        return self.own_policy is not None or (self.policy == BUILT_IN and bool(self.best_rules))
+
+    @property
+    def own_policy(self) -> Path | None:
+        """The folder of a policy that the user names."""
+        return self.policy if isinstance(self.policy, Path) else None
+
     def inert(self) -> str | None:
         idle = [name for name, agent in self.agents if agent.decider == "agent" and not agent.learns(False)]
-        return f"without a policy, these agents do not learn: {', '.join(idle)}" if idle and not self.policy else None
+        if idle and not self.has_policy:
+            return f"without a policy, these agents do not learn: {', '.join(idle)}"
+        return None
 
     def rehearsal(self) -> "AgentMethod":
-        """The method during pre-training: its agents learn even if they start with a policy."""
-        return self.model_copy(update={"agents": self.agents.changed(learn="always")})
+        """The method during pre-training: its agents learn, from scratch or from the user's own policy."""
+        return self.model_copy(
+            update={"agents": self.agents.changed(learn="always"), "policy": self.own_policy or NO_POLICY}
+        )
 
     def environment(self) -> "AgentMethod":
         """The method in a gymnasium environment: as in pre-training, but actions come from outside."""
@@ -342,7 +380,7 @@ class AgentMethod(Method):
 
 def start(method: Method, server: Server, keeps_best: bool = False) -> None:
     """Start a method on a server: its agents, and its own state."""
-    policy = isinstance(method, AgentMethod) and method.policy is not None
+    policy = isinstance(method, AgentMethod) and method.has_policy
     server.decisions = Decisions(method.decisions(server), server, policy, keeps_best)
     method.start_server(server)
 

@@ -78,7 +78,7 @@ class BoBWA(Adjusted):
 
     @property
     def _learns(self) -> bool:
-        return self.agents.adjustment.learns_with(self.policy is not None)
+        return self.agents.adjustment.learns_with(self.has_policy)
 
     def _deciders(self) -> Mapping[str, Decider | None]:
         return {"search": _as_evaluated}

@@ -3,7 +3,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedtailor.agents import PPOSettings
-from fedtailor.methods.adjustment import Adjusted
+from fedtailor.methods.adjustment import ADJUSTMENT, Adjusted
 from fedtailor.methods.base import Card
 from fedtailor.parties import AgentTables
 
@@ -33,6 +33,7 @@ class BWA(Adjusted):
     """
 
     name: ClassVar = "bwa"
+    best_rules: ClassVar = {ADJUSTMENT: "uniform"}
 
     reward: Literal["gain", "objective", "rise"] = Field(
         "gain",
@@ -43,7 +44,7 @@ class BWA(Adjusted):
 
     def inert(self) -> str | None:
         agent = self.agents.adjustment
-        if not agent.can_learn and agent.learns_with(self.policy is not None):
+        if not agent.can_learn and agent.learns_with(self.has_policy):
             return "epochs = 0: the agent never learns"
         return super().inert()
 

@@ -145,4 +145,5 @@ FedAMP.card = Card(
         "a few epochs of SGD instead of the exact minimiser, so the start matters: u_i, or the client's own model",
     ),
     only_sums=False,
+    keeps_models=True,
 )

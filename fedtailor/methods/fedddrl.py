@@ -10,6 +10,7 @@ from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import AgentMethod, Card
 from fedtailor.models import Network
 from fedtailor.parties import (
+    NO_POLICY,
     AgentTables,
     Ask,
     Client,
@@ -54,6 +55,7 @@ class FedDdrl(AgentMethod):
     """
 
     name: ClassVar = "fedddrl"
+    best_rules: ClassVar = {STOP: "uniform", EPOCHS: "uniform"}
     needs_validation: ClassVar = True
     uses_accuracy: ClassVar = True
     uses_clock: ClassVar = True
@@ -175,7 +177,8 @@ class FedDdrl(AgentMethod):
 
     def rehearsal(self) -> "FedDdrl":
         """The method without FedAvg's rounds at the start."""
-        return self.model_copy(update={"agents": self.agents.changed(learn="always", warmup=0)})
+        tables = self.agents.changed(learn="always", warmup=0)
+        return self.model_copy(update={"agents": tables, "policy": self.own_policy or NO_POLICY})
 
 
 def _states(probed: Replies, seconds: Mapping[int, float]) -> dict[int, Tensor]:

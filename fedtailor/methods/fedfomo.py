@@ -132,4 +132,5 @@ FedFomo.card = Card(
     ),
     only_sums=False,
     shows_peers=True,
+    keeps_models=True,
 )

@@ -1,19 +1,31 @@
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedtailor.agents import Categorical, Kind, PPOSettings, Simplex
 from fedtailor.messages.payload import Number, Payload
 from fedtailor.methods.allocation import divide, positive
-from fedtailor.methods.base import AgentMethod, Card
+from fedtailor.methods.base import AgentMethod, Card, Formerly
 from fedtailor.methods.distillation import distilled
 from fedtailor.methods.entropy import label_entropy, reply_weights
 from fedtailor.methods.hapfl_state import ASSESSED, Allocation, Kept, Timeline, both_models
 from fedtailor.methods.search import imitate_search, search_shares, search_sizes
-from fedtailor.models import TRAINING, ModelFamily, ModelSettings, Network, SideBySide, count_flops, model_family
+from fedtailor.models import (
+    TRAINING,
+    Inputs,
+    ModelFamily,
+    ModelSettings,
+    Network,
+    SideBySide,
+    count_flops,
+    model_family,
+    narrower,
+)
 from fedtailor.parties import (
+    NO_POLICY,
     AgentTables,
     Ask,
     Client,
@@ -60,13 +72,18 @@ class HAPFL(AgentMethod):
     """
 
     name: ClassVar = "hapfl"
+    best_rules: ClassVar = {SIZE: "search", INTENSITY: "search"}
     needs_validation: ClassVar = True
     uses_accuracy: ClassVar = True
     uses_clock: ClassVar = True
     counts_epochs: ClassVar = True
     carries: ClassVar = ("timeline",)
 
-    sizes: ModelFamily = Field((), description="the local models, smallest first; empty: one like the run's own model")
+    sizes: Annotated[ModelFamily | Literal["pair"], Formerly(())] = Field(
+        "pair",
+        description="the local models, smallest first; `pair`: the run's own model and one of half its width; empty: "
+        "one like the run's own model",
+    )
     adapts: Literal["both", "sizes", "intensities", "neither"] = Field(
         "both", description="what the agents decide in each round; otherwise the last of the sizes, and equal epochs"
     )
@@ -75,18 +92,29 @@ class HAPFL(AgentMethod):
     lambda3: float = Field(0.5, ge=0, le=1000, description="weight of the labels for the LiteModel")
     lambda4: float = Field(0.5, ge=0, le=1000, description="weight of the local model's outputs for the LiteModel")
     md: float = Field(10.0, ge=0, description="ratio MD of the slowest to the fastest time at which PPO1's reward is 0")
-    state: Literal["ratio", "log"] = Field("ratio", description="times that agents see: T / min T, or its logarithm")
+    state: Literal["ratio", "log", "full"] = Field(
+        "ratio",
+        description="times that agents see: T / min T, or its logarithm; `full` adds the work of every size and the "
+        "mean number of epochs, so that a policy is for any sizes and epochs",
+    )
     warm: int = Field(0, ge=0, le=1_000_000, description="steps of imitating the search before the first round")
     agents: HAPFLAgents = HAPFLAgents()
+
+    @model_validator(mode="after")
+    def _imitates_what_it_sees(self) -> "HAPFL":
+        if self.warm and self.state == "full":
+            raise ValueError("warm is for the states ratio and log: what it imitates shows no sizes and epochs")
+        return self
 
     # On the server
 
     def decisions(self, server: Server) -> Sequence[Decision]:
         declared = []
         if self.adapts in ("both", "sizes") and len(server.family) > 1:
-            declared.append(self._decision(server, SIZE, Categorical(len(server.family)), search_sizes))
+            kind, more = Categorical(len(server.family)), Feature("log work", len(server.family) - 1)
+            declared.append(self._decision(server, SIZE, kind, search_sizes, more))
         if self.adapts in ("both", "intensities"):
-            declared.append(self._decision(server, INTENSITY, Simplex(), search_shares))
+            declared.append(self._decision(server, INTENSITY, Simplex(), search_shares, Feature("log epochs")))
         return declared
 
     def start_server(self, server: Server) -> None:
@@ -99,7 +127,7 @@ class HAPFL(AgentMethod):
     def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
         kept: Kept = server.state["hapfl"]
         first = server.moment.episode == 0 and server.round == 1 and not server.greedy
-        if first and self.warm and self.policy is None and "agent" in (agent.decider for _, agent in self.agents):
+        if first and self.warm and not self.has_policy and "agent" in (agent.decider for _, agent in self.agents):
             imitate_search(server, SIZE, INTENSITY, list(kept.ratios.values()), self.warm)
         # Lines 8-11: the times T^d
         assessed: Replies = yield Ask("assess", dict.fromkeys(cohort, Payload(numbers={"flops": kept.lite})))
@@ -206,15 +234,16 @@ class HAPFL(AgentMethod):
         return Payload({"model": select(client.weights(), client.shared), client.deployed: own}, numbers)
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
-        return both_models(self.sizes, network, shared)
+        return both_models(self._named, network, shared)
 
     def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
         return ASSESSED
 
     # Allocation and aggregation
 
-    def _decision(self, server: Server, name: str, kind: Kind, search: Decider) -> Decision:
-        seen, agent = [Feature("time", scale="log" if self.state == "log" else "")], self.agents.of(name)
+    def _decision(self, server: Server, name: str, kind: Kind, search: Decider, more: Feature) -> Decision:
+        time, agent = Feature("time", scale="" if self.state == "ratio" else "log"), self.agents.of(name)
+        seen = [time, more] if self.state == "full" else [time]
         return Decision(name, seen, {name: kind}, agent, server.largest_cohort, deciders={"search": search})
 
     def _allocate(self, server: Server, seconds: Mapping[int, float]) -> Steps:
@@ -226,11 +255,13 @@ class HAPFL(AgentMethod):
         each = max(1, server.training.epochs)
         epochs, total = dict.fromkeys(seconds, each), each * len(seconds)
         if SIZE in server.decisions.declared:
-            states = {k: [time] for k, time in times.items()}  # S^1, eq. 17
+            work = [math.log(ratio / next(iter(ratios.values()))) for ratio in list(ratios.values())[1:]]
+            states = {k: [time, *(work if self.state == "full" else ())] for k, time in times.items()}  # S^1, eq. 17
             decision = yield Decide(SIZE, states, context={"ratios": list(ratios.values())})
             sizes = {k: list(ratios)[int(place)] for k, place in decision[SIZE].items()}  # A^1, eq. 18
         if INTENSITY in server.decisions.declared and len(seconds) > 1:
-            states = {k: [ratios[sizes[k]] * time] for k, time in times.items()}  # S^2, eq. 24, 25
+            more = [math.log(each)] if self.state == "full" else []
+            states = {k: [ratios[sizes[k]] * time, *more] for k, time in times.items()}  # S^2, eq. 24, 25
             decision = yield Decide(INTENSITY, states, context={"epochs": total})
             epochs = dict(zip(seconds, divide(list(decision[INTENSITY].values()), total), strict=True))  # eq. 26, 27
         return Allocation(dict(seconds), sizes, epochs)
@@ -250,7 +281,7 @@ class HAPFL(AgentMethod):
     # Settings
 
     def inert(self) -> str | None:
-        if self.adapts in ("both", "sizes") and len(self.sizes) < 2:
+        if self.adapts in ("both", "sizes") and self.sizes != "pair" and len(self.sizes) < 2:
             return "there is only one size of local models: name several in method.sizes"
         return super().inert() if self.adapts != "neither" else None
 
@@ -258,13 +289,30 @@ class HAPFL(AgentMethod):
         return 2.0 * epochs  # of the LiteModel and of the local model
 
     def family(self, model: ModelSettings) -> dict[str, ModelSettings]:
-        return model_family(self.sizes, running_statistics=model.running_statistics) or {"local": model}
+        return model_family(self._named, running_statistics=model.running_statistics) or {"local": model}
+
+    @property
+    def _named(self) -> ModelFamily:
+        return () if self.sizes == "pair" else self.sizes  # a run knows the pair; elsewhere there is one size
+
+    @property
+    def assumes_devices(self) -> bool:
+        return self.sizes == "pair"  # with sizes of their own, users have had equal devices
+
+    def completed(self, model: ModelSettings, inputs: Inputs) -> Self:
+        smaller = narrower(model.name, model.arguments, inputs) if self.sizes == "pair" else None
+        if smaller is None:
+            return self.model_copy(update={"sizes": self._named})
+        own = model.model_dump(mode="json", exclude={"running_statistics"}, exclude_defaults=True)
+        return self.model_copy(update={"sizes": ({**own, **smaller}, {"name": model.name, **own})})
 
     def rehearsal(self) -> AgentMethod:
         from fedtailor.methods.hapfl_rehearsal import HAPFLRehearsal  # which extends this class
 
         settings = {name: getattr(self, name) for name in HAPFL.model_fields}
-        return HAPFLRehearsal.model_validate({**settings, "agents": self.agents.changed(learn="always")})
+        return HAPFLRehearsal.model_validate(
+            {**settings, "agents": self.agents.changed(learn="always"), "policy": self.own_policy or NO_POLICY}
+        )
 
     def learned(self, server: Server) -> dict[str, Any]:
         return {}  # the timeline is not part of a policy

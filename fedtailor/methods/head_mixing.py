@@ -163,7 +163,7 @@ class HeadMixing(AgentMethod):
         return "agent" in self.rules.values()
 
     def inert(self) -> str | None:
-        if self.acts and self.agent.decider == "agent" and not self.agent.can_learn and self.policy is None:
+        if self.acts and self.agent.decider == "agent" and not self.agent.can_learn and not self.has_policy:
             return "updates = 0 without a policy: the agent never learns, weights stay random or near its prior"
         return None
 

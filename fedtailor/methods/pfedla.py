@@ -159,4 +159,5 @@ PFedLA.card = Card(
         "with k > 0 local layers are not sent down but still uploaded, since others may use them",
     ),
     only_sums=False,
+    keeps_models=True,
 )

@@ -6,9 +6,9 @@ from pydantic import Field
 from fedtailor.agents import DDPGSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card
-from fedtailor.methods.head_mixing import FACTS, HeadMixing, Peer, Shares, View, mixes
+from fedtailor.methods.head_mixing import FACTS, HEAD, HeadMixing, Peer, Shares, View, mixes
 from fedtailor.models import Network
-from fedtailor.parties import AgentTables, Ask, Client, Decided, Replies, Schema, Server, Steps
+from fedtailor.parties import NO_POLICY, AgentTables, Ask, Client, Decided, Replies, Schema, Server, Steps
 from fedtailor.weights import select
 
 
@@ -34,6 +34,7 @@ class PFedRLLA(HeadMixing):
     """
 
     name: ClassVar = "pfedrlla"
+    best_rules: ClassVar = {HEAD: "similarity"}
 
     peers: Literal["trained", "uploaded"] = Field(
         "trained",
@@ -111,7 +112,7 @@ class PFedRLLA(HeadMixing):
     @property
     def splits(self) -> bool:
         """Whether rewards are measured with a separate body (appendix G)."""
-        return self.policy is None and self.acts and self.agent.decider == "agent"
+        return not self.has_policy and self.acts and self.agent.decider == "agent"
 
     def facts(self, client: Client) -> dict[str, Any]:
         """The same facts, measured with the body that is kept for rewards."""
@@ -159,7 +160,7 @@ class PFedRLLAJudged(PFedRLLARehearsal):
 def rehearsed(method: PFedRLLA, **agent: Any) -> dict[str, Any]:
     """The settings of the method with an agent that learns in every round."""
     tables = {"head_weights": {**method.agent.model_dump(), "every": 1, **agent}}
-    return {**method.model_dump(), "policy": None, "agents": tables}
+    return {**method.model_dump(), "policy": NO_POLICY, "agents": tables}
 
 
 PFedRLLA.card = Card(

@@ -8,9 +8,9 @@ from torch import Tensor
 from fedtailor.agents import DDPGSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card
-from fedtailor.methods.head_mixing import COUNTS, FRESH, OWN, HeadMixing, Peer, Shares, View, mixes
+from fedtailor.methods.head_mixing import COUNTS, FRESH, HEAD, OWN, HeadMixing, Peer, Shares, View, mixes
 from fedtailor.models import Network
-from fedtailor.parties import AgentTables, Client, Decided, Range, Replies, Schema, Server, Steps, Tensors
+from fedtailor.parties import NO_POLICY, AgentTables, Client, Decided, Range, Replies, Schema, Server, Steps, Tensors
 from fedtailor.weights import Weights, mean, select
 
 
@@ -37,6 +37,7 @@ class PFedRLLAAfter(HeadMixing):
     """
 
     name: ClassVar = "pfedrlla-after"
+    best_rules: ClassVar = {HEAD: "prior"}
     own_slots: ClassVar = (OWN, FRESH)
 
     body: Literal["none", "size", "agent"] = Field(
@@ -64,7 +65,7 @@ class PFedRLLAAfter(HeadMixing):
         """Mix only the parts that the agent decides on, so that rewards depend on it alone; learn in every round."""
         tables = PFedRLLAAfterAgents(head_weights=self.agent.model_copy(update={"every": 1}))
         body = "agent" if self.body == "agent" else "none"
-        return self.model_copy(update={"policy": None, "body": body, "agents": tables})
+        return self.model_copy(update={"policy": NO_POLICY, "body": body, "agents": tables})
 
     # Server
 

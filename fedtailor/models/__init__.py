@@ -1,7 +1,7 @@
 """Networks with a declared body and head, and the catalogue of those that come with FedTailor."""
 
 from fedtailor.models.bf16 import in_bf16
-from fedtailor.models.catalogue import CATALOGUE
+from fedtailor.models.catalogue import CATALOGUE, narrower
 from fedtailor.models.flops import TRAINING, Card, WorkCounter, cards, count_flops
 from fedtailor.models.network import Inputs, Network, Part, SideBySide, build
 from fedtailor.models.settings import ModelFamily, ModelSettings, model_family
@@ -22,4 +22,5 @@ __all__ = [
     "count_flops",
     "in_bf16",
     "model_family",
+    "narrower",
 ]

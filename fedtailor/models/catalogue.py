@@ -16,6 +16,8 @@ from fedtailor.errors import UserError, unknown
 from fedtailor.models.inputs import Inputs
 from fedtailor.models.layers import PADDING, LastState, Layers, MeanEmbedding, ResidualBlock, batch_norm, group_norm
 
+WIDTHS = ("channels", "hidden", "width")  # arguments that are numbers of units
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -63,6 +65,23 @@ def auto_name(inputs: Inputs) -> str:
     if inputs.kind == "text":
         return "gru" if inputs.predicts_tokens else "fasttext"
     return "mlp"
+
+
+def narrower(name: str, arguments: Mapping[str, Any], inputs: Inputs) -> dict[str, Any] | None:
+    """A smaller relative of a network, as a table ``[model]``: half as wide, or the small CNN; None without one."""
+    name = auto_name(inputs) if name == "auto" else name
+    entry = CATALOGUE.get(name)
+    if entry is None or entry.make in (linear, fasttext):
+        return None
+    if entry.make in (cnn, alexnet):
+        return {"name": "small"}
+    usual = {key: one.default for key, one in signature(entry.make).parameters.items() if one.default is not one.empty}
+    given = {**usual, **entry.arguments, **arguments}
+    return {"name": name, "arguments": {**arguments, **{key: _half(given[key]) for key in WIDTHS if key in given}}}
+
+
+def _half(width: Any) -> Any:
+    return max(1, width // 2) if isinstance(width, int) else [max(1, one // 2) for one in width]
 
 
 def cnn(inputs: Inputs, hidden: int = 512) -> nn.Sequential:

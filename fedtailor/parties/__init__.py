@@ -7,7 +7,7 @@ from fedtailor.parties.decision import AgentTables, Decided, Decider, Decision, 
 from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
-from fedtailor.parties.policy import Policy, check_policy, read_policy
+from fedtailor.parties.policy import BUILT_IN, NO_POLICY, Policy, check_policy, read_policy, shipped_policies
 from fedtailor.parties.privacy import Privacy
 from fedtailor.parties.replies import Replies, check_peers
 from fedtailor.parties.requests import Ask, Decide, Key, Reward, Steps
@@ -16,6 +16,8 @@ from fedtailor.parties.server import Server
 from fedtailor.parties.state import State
 
 __all__ = [
+    "BUILT_IN",
+    "NO_POLICY",
     "AgentTables",
     "Aggregation",
     "Ask",
@@ -45,4 +47,5 @@ __all__ = [
     "check_peers",
     "check_policy",
     "read_policy",
+    "shipped_policies",
 ]

@@ -173,7 +173,8 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
     def adopt(self, policy: Mapping[str, Any]) -> None:
         """Start with the policy of another run."""
         for name, agent in self.agents.items():
-            agent.load_state_dict(policy[name])
+            # a built-in policy is only what acts: critic and optimiser begin anew
+            agent.load_state_dict({**agent.state_dict(), **policy[name]})
 
     def shape(self) -> dict[str, int | str]:
         """The properties that another run must share to use the policy."""

@@ -3,14 +3,18 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedtailor.errors import UserError
 from fedtailor.messages.trees import digest, pack, unpack
 
 TENSORS = "policy.safetensors"
 CARD = "policy.json"
+BUILT_IN: Literal["built-in"] = "built-in"  # values of a method's setting `policy`, besides a folder
+NO_POLICY: Literal["none"] = "none"
+SHIPPED = Path(__file__).parents[1] / "policies"  # the policies of the package, a folder each
 
 
 @dataclass(frozen=True)
@@ -22,11 +26,13 @@ class Policy:
     parts: Mapping[str, Any]  # entries of server.state that belong to the policy
     shape: Mapping[str, int | str]  # properties that a run must share to use the policy
     scenario: Mapping[str, Any] = field(default_factory=dict)  # settings of the experiment that trained it
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of a built-in policy: the method's settings it needs
 
     def write(self, folder: Path) -> None:
         """Write both files, the card last, so that a policy with a card is complete."""
         data = pack({"agents": dict(self.agents), "parts": dict(self.parts)})
         card = {"method": self.method, "shape": self.shape, "digest": digest(data), "scenario": self.scenario}
+        card |= {"settings": self.settings} if self.settings else {}
         for name, content in ((TENSORS, data), (CARD, (json.dumps(card, indent=2) + "\n").encode())):
             draft = folder / f".{name}"
             draft.write_bytes(content)
@@ -41,13 +47,21 @@ def read_policy(folder: Path) -> Policy:
         if digest(data) != card["digest"]:
             raise ValueError("its tensors do not match its card")
         tree = unpack(data)
-        return Policy(card["method"], tree["agents"], tree["parts"], card["shape"], card["scenario"])
+        settings = card.get("settings", {})
+        return Policy(card["method"], tree["agents"], tree["parts"], card["shape"], card["scenario"], settings)
     except OSError as error:
         raise UserError(
             f"{folder} holds no policy ({error.strerror}: {CARD} and {TENSORS}): write one with 'fedtailor pretrain'"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"the policy in {folder} is damaged: {error}") from None
+
+
+@cache
+def shipped_policies(method: str) -> Mapping[str, Mapping[str, Any]]:
+    """The cards of the policies that the package has for a method, by the name of their folders."""
+    cards = {card.parent.name: json.loads(card.read_bytes()) for card in sorted(SHIPPED.glob(f"*/{CARD}"))}
+    return {name: card for name, card in cards.items() if card["method"] == method}
 
 
 def check_policy(policy: Policy, folder: Path, method: str, shape: Mapping[str, int | str]) -> None:

@@ -1,6 +1,7 @@
 """Runs experiments: one folder per run, one transaction per round; comparisons and exports."""
 
 from fedtailor.runs.adapting import Adapted, adapt
+from fedtailor.runs.advice import Advice, advise
 from fedtailor.runs.assembly import describe_devices
 from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport
 from fedtailor.runs.comparing import Comparison, compare
@@ -33,6 +34,7 @@ from fedtailor.runs.tuning import Tuning, tune
 
 __all__ = [
     "Adapted",
+    "Advice",
     "Callback",
     "ClientsFailed",
     "Comparison",
@@ -51,6 +53,7 @@ __all__ = [
     "RunSummary",
     "Tuning",
     "adapt",
+    "advise",
     "all_runs",
     "client_folder",
     "compare",

@@ -17,16 +17,11 @@ from fedtailor.errors import UserError
 from fedtailor.learning.precision import fails_in_bf16, resolved
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import (
-    AgentMethod,
     Memory,
     Method,
     Moment,
-    Policy,
     Server,
-    check_policy,
     find,
-    read_policy,
-    shape,
     spec,
     start,
 )
@@ -155,19 +150,6 @@ def check_data(settings: Experiment, federation: Federation, before: str, senten
     """Raise a `UserError` if the data are not those that a run began with; ``before`` is the digest of those."""
     if federation.digest() != before:
         raise UserError(f"{sentence}: the data in {settings.data.source!r} are not those it began with")
-
-
-def policy_of(settings: Experiment, job: Job) -> Policy | None:
-    """The policy of the settings, None without one; raises a `UserError` if it does not fit."""
-    method = settings.method
-    if not isinstance(method, AgentMethod):
-        return None
-    server = assemble(settings, job).server()  # even without a policy, so that an unknown decider fails here
-    if method.policy is None:
-        return None
-    policy = read_policy(method.policy)
-    check_policy(policy, method.policy, spec(method.rehearses or method), shape(method, server))
-    return policy
 
 
 def devices_digest(settings: Experiment, job: Job) -> str | None:

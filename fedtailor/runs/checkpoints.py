@@ -20,8 +20,8 @@ def prefix(name: str) -> str:
 
 
 def live_scopes(store: Store) -> list[str]:
-    """The scopes of the latest state."""
-    return [scope for scope in _scopes(store) if not scope.startswith(KEPT) and scope != START]
+    """The scopes of the latest state; what slots stood for is history."""
+    return [scope for scope in _scopes(store) if not scope.startswith(KEPT) and scope not in (START, "slots")]
 
 
 def kept_scopes(store: Store, name: str) -> dict[str, str]:

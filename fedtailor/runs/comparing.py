@@ -15,6 +15,7 @@ from fedtailor.methods import Method
 from fedtailor.runs import toml
 from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
+from fedtailor.runs.completion import about_devices, compared
 from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.frames import frame
 from fedtailor.runs.reading import MODELS, Run, value_of
@@ -140,7 +141,7 @@ class Comparison:
             seeds=tuple(compare.seeds),
             table=tuple(self._rows(finished)),
             baseline=self._baseline,
-            notes=(*self._warnings(finished), *self._equal_rows(finished), *sampled_rows(measures)),
+            notes=(*self._notes, *self._warnings(finished), *self._equal_rows(finished), *sampled_rows(measures)),
         )
 
     def frame(self, what: str = "table") -> Any:
@@ -159,6 +160,10 @@ class Comparison:
             names={one.seed: one.names for runs in finished.values() for one in runs if one.names},
             less_is_better=_direction(_measured(finished)) < 0,
         )
+
+    @property
+    def _notes(self) -> list[Note]:
+        return about_devices(self.experiment, _plan(self.experiment))
 
     @property
     def _baseline(self) -> str:
@@ -280,8 +285,7 @@ def compare(
         changes["seeds"] = list(seeds)
     settings = experiment({**settings.as_dict(), "compare": {**settings.as_dict()["compare"], **changes}})
     plan = _plan(settings)
-    validation = settings.validation or any(method.needs_validation for method in plan.values())
-    settings = settings.model_copy(update={"validation": validation})
+    settings = compared(settings, plan.values())
     if federation is not None:
         settings = Resources(federation).resolved(settings)
     place = Path(folder) if folder is not None else default_folder(settings)
@@ -357,7 +361,7 @@ def _check_kept(folder: Path, settings: Experiment, resources: Resources) -> Non
     """Raise a `UserError` if the folder's run has other settings or data: a label does not determine them."""
     if folder.exists():
         with Run(folder) as before:
-            method, digest = method_dict(before.experiment.method), before.data_digest
+            method, digest = before.asked, before.data_digest
         if settings.data.source in ("folder", "python"):
             check_data(settings, resources.federation(settings), digest, f"{folder} cannot be kept")
         if method != method_dict(settings.method):

@@ -56,8 +56,8 @@ def run_episodes(
             engine.stop = stop
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
-            remarks = (store.meta("start") or {}).get("remarks", ())
-            for sentence in (*remarks, *_doubts(settings, job, loop, engine.remote)):
+            said = (*((store.meta("start") or {}).get("remarks", ())), *(store.meta("begins") or ()))
+            for sentence in (*said, *_doubts(settings, job, loop, engine.remote)):
                 warn(store, callbacks, sentence)
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
             callbacks.begin(settings.name, settings.rounds * episodes, done)

@@ -19,7 +19,7 @@ from fedtailor.runs.measures import Measures, MeasureSummary
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
 from fedtailor.runs.sampling import population
-from fedtailor.runs.settings import Experiment, recorded
+from fedtailor.runs.settings import Experiment, method_dict, recorded
 from fedtailor.runs.stopping import VALIDATION, Best, best_of
 from fedtailor.runs.store import Store, in_use
 
@@ -76,6 +76,12 @@ class Run:
     def experiment(self) -> Experiment:
         """The settings as an experiment, to run again."""
         return recorded(self.settings)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The method's table as the user gave it; `settings` has what its policy added."""
+        found: dict[str, Any] = self._store.meta("asked") or method_dict(self.experiment.method)
+        return found
 
     @property
     def rounds_done(self) -> int:

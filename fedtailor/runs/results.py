@@ -10,7 +10,7 @@ from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Method
 from fedtailor.runs.accounting import Promise
 from fedtailor.runs.measures import Measures
-from fedtailor.runs.statistics import Difference, Wins
+from fedtailor.runs.statistics import Difference, Wins, decided
 from fedtailor.runs.stopping import Best
 
 
@@ -180,26 +180,11 @@ class ComparisonRow:
         for name, spread in {**self.headline, **extras}.items():
             if name != "new" or spread.mean is not None:  # most comparisons have no new clients
                 row |= {name: spread.mean, f"{name}_std": spread.std}
-        row |= {"megabytes": self.megabytes, "seconds": self.seconds, **self._decided()}
+        row |= {"megabytes": self.megabytes, "seconds": self.seconds, **decided(self.difference, self.wins)}
         if self.clock is not None:
             clock = asdict(self.clock)
             row |= {"virtual_seconds": clock.pop("seconds"), **clock}
         return row
-
-    def _decided(self) -> dict[str, Any]:
-        """The difference to the baseline; every value is None for the baseline itself."""
-        found, wins = self.difference, self.wins
-        interval = None if found is None else found.interval
-        return {
-            "difference": None if found is None else found.mean,
-            "difference_low": None if interval is None else interval.low,
-            "difference_high": None if interval is None else interval.high,
-            "difference_unit": None if found is None else found.unit,
-            "decided": None if found is None else found.outcome,
-            "clients_won": None if wins is None else wins.won,
-            "clients_tied": None if wins is None else wins.tied,
-            "clients_lost": None if wins is None else wins.lost,
-        }
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, Decider, catalogue, spec
 from fedtailor.runs import toml
-from fedtailor.runs.assembly import assemble, check_data, devices_digest, job_of, policy_of, with_precision
+from fedtailor.runs.assembly import assemble, check_data, devices_digest, job_of, with_precision
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
+from fedtailor.runs.completion import completed, devices_note
 from fedtailor.runs.deployed import outline
 from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.environment import environment
@@ -28,10 +29,11 @@ from fedtailor.runs.growing import check_growth, check_rounds, grow
 from fedtailor.runs.ledger import check_states
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.pace import expected_seconds
+from fedtailor.runs.policies import with_policy
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources, again, own_or_given
 from fedtailor.runs.sections import Evaluation
-from fedtailor.runs.settings import Experiment, experiment
+from fedtailor.runs.settings import Experiment, experiment, method_dict, of_this_version
 from fedtailor.runs.starting import Beginning, beginning, start_settings, started
 from fedtailor.runs.store import Store
 from fedtailor.runs.tracking import check_trackers
@@ -210,6 +212,7 @@ def resume(
             rounds = None if rounds == values["rounds"] else rounds
             values = values if rounds is None else {**values, "rounds": rounds}
     chosen = {} if track is None else {"track": list(track)}
+    values = of_this_version(values)
     settings = experiment({**values, **chosen, "engine": {**values["engine"], **(engine or {})}})
     check_trackers(settings.track)
     with own_or_given(resources, federation) as resources:
@@ -226,7 +229,10 @@ def resume(
             check_growth(place, settings, job)
             with Store(place, write=True) as store:
                 grow(place, store, values)
-        policy = None if _begun(place) else policy_of(settings, job)
+        policy = None
+        if not _begun(place):
+            begins = with_policy(settings, job, bool(deciders))
+            settings, job, policy = begins.settings, begins.job, begins.policy
         if episodes is not None:
             with Store(place, write=True) as store, store.transaction():
                 for key, value in (("experiment", values), ("episodes", episodes), ("finished", False)):
@@ -258,13 +264,18 @@ def _begin(
     imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
     resources.engine_for(settings).warm()  # workers start while the data are read; fails here without the engine
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
+    asked, engine = settings.method, resources.engine_for(settings)  # fails here if the engine is unavailable
+    without = settings.devices is None
+    settings = completed(settings, resources.federation(settings), engine.remote)
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
+    begins = with_policy(settings, job, bool(deciders))
+    settings, job, policy = begins.settings, begins.job, begins.policy
+    said = [devices_note(settings) if without else None, begins.note]
+    notes = {**notes, "asked": method_dict(asked), "begins": [sentence for sentence in said if sentence]}
     with beginning(settings, job) as begun:
         if begun is not None:
             settings, job = begun.applied(settings, job)
-        policy = policy_of(settings, job)
-        engine = resources.engine_for(settings)
         made = assemble(settings, job)
         needed = least_bytes(made, engine.remote) + (begun.nbytes if begun else 0)
         check_disk(place, needed)

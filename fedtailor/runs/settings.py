@@ -13,7 +13,7 @@ from fedtailor.devices import Devices
 from fedtailor.engines import Attack, EngineSettings
 from fedtailor.errors import UserError
 from fedtailor.learning import TrainingSettings
-from fedtailor.methods import Method, find, spec
+from fedtailor.methods import NO_POLICY, Method, find, spec
 from fedtailor.models import ModelSettings
 from fedtailor.parties import Aggregation, Privacy
 from fedtailor.runs.mistakes import Mistakes, mistakes, shown, shown_key
@@ -168,12 +168,19 @@ def experiment(
 
 def recorded(values: Mapping[str, Any]) -> Experiment:
     """The experiment of settings that a run or a comparison has stored, maybe with a name of an earlier version."""
+    with imports.foreign():
+        return experiment(of_this_version(values))
+
+
+def of_this_version(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that a run or a comparison has stored, as this version says them."""
     values = _copy(values)
-    table = values.get("compare", {})
+    table, method = values.get("compare", {}), values.get("method", {})
     if "metric" in table:
         table["model"] = table.pop("metric")
-    with imports.foreign():
-        return experiment(values)
+    if "agents" in method:  # before there were built-in policies, a run without one stored nothing
+        method.setdefault("policy", NO_POLICY)
+    return values
 
 
 def method_dict(method: Method) -> dict[str, Any]:

@@ -74,6 +74,21 @@ class Wins:
     lost: int
 
 
+def decided(found: Difference | None, won: Wins | None) -> dict[str, float | int | str | None]:
+    """A difference with one value per key, as in JSON documents and CSV files; None where there is none."""
+    limits = None if found is None else found.interval
+    return {
+        "difference": None if found is None else found.mean,
+        "difference_low": None if limits is None else limits.low,
+        "difference_high": None if limits is None else limits.high,
+        "difference_unit": None if found is None else found.unit,
+        "decided": None if found is None else found.outcome,
+        "clients_won": None if won is None else won.won,
+        "clients_tied": None if won is None else won.tied,
+        "clients_lost": None if won is None else won.lost,
+    }
+
+
 def half_width(deviation: float | None, tested: int, population: int) -> float | None:
     """Half of the 95 % t-interval of the mean over a population, from a sample without replacement.
 

@@ -20,7 +20,12 @@ def show(*things: RenderableType) -> None:
 
 def show_json(document: Any) -> None:
     """Print one JSON document on stdout."""
-    print(json.dumps(_standard(document), indent=2, ensure_ascii=False, default=str))
+    print(json_text(document), end="")
+
+
+def json_text(document: Any) -> str:
+    """A document as JSON; infinity and NaN (a diverged loss), which JSON lacks, become null."""
+    return json.dumps(_standard(document), indent=2, ensure_ascii=False, default=str) + "\n"
 
 
 def results() -> Console:

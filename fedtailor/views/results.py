@@ -8,6 +8,7 @@ from fedtailor.runs import Comparison, Run
 from fedtailor.views import console, pages
 from fedtailor.views.comparison import write_comparison
 from fedtailor.views.curves import draw_comparison
+from fedtailor.views.deeds import as_document, deeds
 from fedtailor.views.files import writing
 from fedtailor.views.html.report import write_page
 from fedtailor.views.report import write_report
@@ -56,11 +57,18 @@ def show_comparison(comparison: Comparison, as_json: bool) -> None:
         page = write_page(comparison)
     summary = comparison.summary()
     if as_json:
-        console.show_json({**summary.as_dict(), "written": [str(path) for path in (*tables, *curves, page)]})
+        console.show_json(
+            {
+                **summary.as_dict(),
+                "deeds": as_document(comparison),
+                "written": [str(path) for path in (*tables, *curves, page)],
+            }
+        )
         return
     console.show(
         pages.comparison_page(summary, console.results().width),
         f"tables: {', '.join(map(str, tables))}",
         f"plot:   {', '.join(map(str, curves))}",
+        *deeds(comparison),
     )
     console.show(f"next:   fedtailor list {comparison.folder}", f"look:   {page} (open it in a browser)")

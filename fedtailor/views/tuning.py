@@ -2,16 +2,14 @@
 
 import csv
 import io
-import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedtailor.runs.tuning import TrialRow, Tuned, Tuning
 from fedtailor.views import console
 from fedtailor.views.curves import COLOURS, FAINT, GREY, INK, new_figure, title
-from fedtailor.views.files import writing
+from fedtailor.views.files import write_texts
 from fedtailor.views.numbers import NOTHING, duration, measured
 from fedtailor.views.tables import Grid
 
@@ -24,8 +22,7 @@ SHOWN = 10  # trials that the terminal shows of each method
 
 def show_tuning(tuning: Tuning, as_json: bool) -> None:
     """Write the tables and the picture of a search, and print its result."""
-    with writing(tuning.folder):
-        written = write_tuning(tuning)
+    written = write_tuning(tuning)
     if as_json:
         console.show_json({**tuning.as_dict(), "files": [str(path) for path in written]})
         return
@@ -44,13 +41,9 @@ def write_tuning(tuning: Tuning) -> list[Path]:
     texts = {
         "trials.csv": trials_csv(tuning),
         "trials.md": tuning_markdown(tuning),
-        "tuning.json": json.dumps(_finite(tuning.as_dict()), indent=2, default=str) + "\n",
+        "tuning.json": console.json_text(tuning.as_dict()),
     }
-    for name, text in texts.items():
-        (tuning.folder / name).write_text(text, encoding="utf-8")
-    picture = tuning.folder / "trials.png"
-    trials_figure(tuning).savefig(picture)
-    return [*(tuning.folder / name for name in texts), picture]
+    return write_texts(tuning.folder, texts, {"trials.png": trials_figure(tuning)})
 
 
 def trials_grid(tuning: Tuning, tuned: Tuned, most: int | None = None) -> Grid:
@@ -215,11 +208,3 @@ def _state(trial: TrialRow) -> str:
 
 def _value(value: Any) -> str:
     return NOTHING if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

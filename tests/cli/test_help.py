@@ -39,7 +39,7 @@ def test_every_command_ends_its_help_with_an_example(call, words: tuple[str, ...
 STORY = (
     *("version", "doctor", "methods", "models", "new", "data list", "data show", "data get", "data deal", "data"),
     *("devices", "run", "resume", "show", "list", "draw", "report", "track", "dashboard", "export", "predict"),
-    *("pretrain", "adapt", "diff", "prune", "compare", "tune", "reproduce", ""),
+    *("pretrain", "adapt", "diff", "prune", "compare", "tune", "advise", "reproduce", ""),
     *("keys init", "keys add", "serve", "join", "keys"),
     *("keys request", "keys approve", "keys revoke", "keys audit"),
 )
@@ -76,7 +76,7 @@ def test_every_example_runs(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                 told = call("keys", "request", "told", "--json")
                 shutil.copy(tmp_path / "told" / "node.pub", tmp_path / "my-key" / "node.pub")
                 example = [json.loads(told.out)["fingerprint"] if w == "FINGERPRINT" else w for w in example]
-            cheap = CHEAP if example[0] in ("run", "compare", "pretrain", "tune") else []
+            cheap = CHEAP if example[0] in ("run", "compare", "pretrain", "tune", "advise") else []
             done = call(*example, *cheap)
             assert done.code == 0, (example, done.err)
             if example[:1] == ["new"]:

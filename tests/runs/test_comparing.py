@@ -53,7 +53,8 @@ def test_rows_that_are_equal_by_construction_are_noted_with_the_reason(tmp_path:
 
 
 def test_what_a_method_warned_about_is_stored_and_stands_below_every_table(tmp_path: Path) -> None:
-    made = fedtailor.compare(SMALL, methods=["fedavg", "bwa"], folder=tmp_path / "one")
+    learner = {"label": "bwa", "name": "bwa", "policy": "none"}
+    made = fedtailor.compare(SMALL, methods=["fedavg", learner], folder=tmp_path / "one")
     (note,) = made.summary().notes
     assert note.rows == ("bwa",)
     assert "without a policy it only explores" in note.sentence

@@ -25,6 +25,7 @@ EXAMPLES: list[Any] = [
     fedtailor.predict,
     fedtailor.pretrain,
     fedtailor.tune,
+    fedtailor.advise,
 ]
 
 

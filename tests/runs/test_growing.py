@@ -47,8 +47,8 @@ class Waning(Method):
     [
         ({"method": {"name": "fedalp"}}, "its warm-up is a share of all rounds"),
         ({"method": {"name": "fedphp"}}, "inherited model"),
-        ({"method": {"name": "bwa"}}, "ends with its last round"),
-        ({"method": {"name": "fedddrl"}}, "ends with its last round"),
+        ({"method": {"name": "bwa", "policy": "none"}}, "ends with its last round"),
+        ({"method": {"name": "fedddrl", "policy": "none"}}, "ends with its last round"),
         ({"method": {"name": "tests.runs.test_growing:Waning"}}, r"uses \.rounds"),
         ({"training": {"epochs": 1, "schedule": {"kind": "cosine"}}}, "cosine"),
     ],

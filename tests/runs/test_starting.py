@@ -44,7 +44,7 @@ def later(folder: Path, round: int) -> dict[str, list[dict[str, Any]]]:
     """What a run recorded after a round, and its last state."""
     found = fingerprint(folder)
     after = {table: [row for row in rows if row.get("round", round + 1) > round] for table, rows in found.items()}
-    after["state"] = [row for row in after["state"] if not row["scope"].startswith(("kept", "start"))]
+    after["state"] = [row for row in after["state"] if not row["scope"].startswith(("kept", "start", "slots"))]
     return after
 
 

@@ -1,9 +1,5 @@
 """A search for settings: exact, resumable, and blind to test data."""
 
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +11,10 @@ import fedtailor
 from fedtailor.data import DataSettings, Federation, build
 from fedtailor.runs.settings import experiment
 from fedtailor.runs.trials import Bench, held_out
-from fedtailor.runs.trials.plan import rungs
+from fedtailor.runs.trials.plan import rungs, trial_settings
 from fedtailor.runs.tuning import Tuning, tune
 from fedtailor.runs.tuning.space import Dimension, space_of
+from tests.support.dying_search import killed
 
 pytest.importorskip("optuna")
 
@@ -84,36 +81,11 @@ def test_the_number_of_workers_changes_nothing(undisturbed: Tuning, tmp_path: Pa
     assert outcome(two) == outcome(undisturbed)
 
 
-KILLED = """
-import os, signal, sys
-from fedtailor.runs.trials.records import Records
-from tests.runs.test_tuning import search
-from pathlib import Path
-from fedtailor.runs.store import Store
-left = int(sys.argv[2])
-def dying(original):
-    def wrapped(*args, **more):
-        global left
-        left -= 1
-        if left == 0:
-            if original.__name__ == "add":  # in the middle of a line
-                with args[0].path.open("ab") as file:
-                    file.write(b'{"trial": "half')
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(*args, **more)
-    return wrapped
-Records.add, Store.set_state = dying(Records.add), dying(Store.set_state)
-search(Path(sys.argv[1]))
-"""
-
-
 def test_killed_and_resumed_it_ends_with_the_same_trials(undisturbed: Tuning, tmp_path: Path) -> None:
     """Two kills, in the middle of a round and in the middle of a record."""
-    folder, root = tmp_path / "search", Path(__file__).parents[2]
+    folder = tmp_path / "search"
     for event in (9, 14):
-        command = [sys.executable, "-c", KILLED, str(folder), str(event)]
-        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root)}, cwd=root, check=False)
-        assert done.returncode == -signal.SIGKILL
+        assert killed("tests.runs.test_tuning", folder, event)
     half = (folder / "readings.jsonl").read_bytes()
     assert 0 < len(half.splitlines()) < len((undisturbed.folder / "readings.jsonl").read_bytes().splitlines())
     assert outcome(search(folder)) == outcome(undisturbed)
@@ -191,6 +163,18 @@ def test_ranges_come_from_limits_and_present_values() -> None:
     assert space_of(prox, ["training.epochs=1:4"]) == [Dimension("training.epochs", 1, 4, whole=True, given=True)]
     assert space_of(prox, ["training.batch_size=8,16"])[0].choices == (8, 16)
     assert space_of(prox, ["training.optimiser"])[0].choices == ("sgd", "adam")
+    assert space_of(ala, ["method.layers=1:3"])[0].whole  # a whole number, or all
+    mlp = experiment({"model": {"name": "mlp", "arguments": {"hidden": 8}}})
+    assert space_of(mlp, ["model.arguments.hidden=4:32"]) == [
+        Dimension("model.arguments.hidden", 4, 32, whole=True, given=True)
+    ]
+    assert not space_of(prox, ["participation.ratio=0.5:1"])[0].whole
+
+
+def test_trials_keep_no_copies_in_trackers_and_can_be_repeated() -> None:
+    changes = {"track": ["tensorboard"], "privacy": {"level": "client", "generator": "system"}}
+    made = trial_settings(experiment({**SETTINGS, **changes}), 3)
+    assert (made.track, made.privacy.generator, made.privacy.level, made.seed) == ((), "seeded", "client", 3)
 
 
 @pytest.mark.parametrize(

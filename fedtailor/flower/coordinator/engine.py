@@ -20,7 +20,7 @@ from fedtailor.learning.measures import check_measured
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.messages.admission import admitted
 from fedtailor.messages.frames import encode
-from fedtailor.methods import AgentMethod
+from fedtailor.methods import BUILT_IN, AgentMethod
 
 GRACE = 30.0  # seconds after the deadline for which Flower keeps a message, so that our deadline comes first
 END_TIMEOUT = 15.0  # seconds to wait for the nodes to acknowledge the end of a run
@@ -139,8 +139,8 @@ class FlowerEngine(Engine):
         """What a node must know besides its tasks. It is in every message, because a node may have restarted."""
         assert self._job is not None, "start comes first"
         job, federation = self._job, self._job.federation
-        if isinstance(job.method, AgentMethod):
-            job = replace(job, method=job.method.model_copy(update={"policy": None}))  # a path on this machine
+        if isinstance(job.method, AgentMethod) and job.method.own_policy is not None:  # a path on this machine
+            job = replace(job, method=job.method.model_copy(update={"policy": BUILT_IN}))  # which also is a policy
         return {
             "run": self.run_name,
             "rounds": self.rounds,

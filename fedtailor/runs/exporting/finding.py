@@ -113,8 +113,8 @@ class RunModels:
     def _outline_job(self) -> Job:
         """The job of the run without samples, but with their form and the clients' numbers of them."""
         data = described(self.store.meta("samples"), self.store.meta("clients"), self.store.meta("sizes"))
-        job = Job(self.settings.method, self.settings.model, self.settings.training, self.settings.seed, data)
-        return started(job, self.store)
+        made = Job(self.settings.method, self.settings.model, self.settings.training, self.settings.seed, data)
+        return started(made, self.store)
 
     def _training(self, client: int) -> tuple[Experiment, Job, RoundLoop]:
         """What trains a client once more; raises a `UserError` if the data are not those of the run."""

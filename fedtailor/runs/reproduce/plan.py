@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from fedtailor.errors import UserError, unknown
-from fedtailor.methods import Decider, Method, catalogue, spec
+from fedtailor.methods import BUILT_IN, AgentMethod, Decider, Method, catalogue, spec
+from fedtailor.methods.base import Formerly
+from fedtailor.runs.completion import with_devices
+from fedtailor.runs.policies import built_in_digest, uses_built_in
 from fedtailor.runs.reproduce.declaration import (
     FILE,
     OTHERS,
@@ -162,9 +166,7 @@ def canonical(value: Any) -> Any:
         table = {
             name: canonical(inner)
             for name, inner in named.items()
-            if name == "kind"
-            or fields[name].is_required()
-            or inner != fields[name].get_default(call_default_factory=True)
+            if name == "kind" or fields[name].is_required() or inner != _usual(fields[name])
         }
         return {"name": spec(value), **table} if isinstance(value, Method) else table
     if isinstance(value, Mapping):
@@ -172,6 +174,12 @@ def canonical(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [canonical(inner) for inner in value]
     return str(value) if isinstance(value, Path) else value
+
+
+def _usual(field: FieldInfo) -> Any:
+    """The value that a key leaves out: the default, or the former one if there is another now."""
+    former = [one.value for one in field.metadata if isinstance(one, Formerly)]
+    return former[0] if former else field.get_default(call_default_factory=True)
 
 
 class _Planner:
@@ -281,6 +289,7 @@ class _Planner:
             path = {} if policy is None else {"policy": str(run_folder(self.runs, self.folder, policy))}
             made[label] = make_method({**table, **path}, f"{self._at(name)}, method {label!r}")
         validation = bool(values.get("validation")) or any(method.needs_validation for method in made.values())
+        values = with_devices(values, made.values())
         given = {**declared.given, **{k[6:]: v for k, v in chosen.items() if k.startswith("given.")}}
         code = None if declared.deciders is None else self._code(name, declared.deciders)
         steps: dict[str, tuple[Step, ...]] = {}
@@ -333,8 +342,13 @@ def _key(settings: Experiment, policy: Step | None, pretrains: bool, deciders: A
     for place in ("name", "engine", "compare", "track", *(() if pretrains else ("pretrain",))):
         table.pop(place, None)
     table.get("data", {}).pop("dir", None)
-    if policy is not None:
-        table["method"]["policy"] = policy.key
+    method = settings.method
+    if isinstance(method, AgentMethod):
+        built_in = not pretrains and uses_built_in(method) and not deciders
+        table["method"].pop("policy", None)
+        own = None if method.own_policy is None else str(method.own_policy)
+        begins = f"{BUILT_IN} {built_in_digest(method)}" if built_in else own if policy is None else policy.key
+        table["method"] |= {} if begins is None else {"policy": begins}
     facts = {"results": RESULTS, "settings": table, "pretrains": pretrains, "deciders": deciders}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

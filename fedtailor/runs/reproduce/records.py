@@ -11,7 +11,9 @@ from typing import Any
 
 from fedtailor.devices import cause
 from fedtailor.errors import UserError
+from fedtailor.methods import AgentMethod
 from fedtailor.parties.policy import CARD
+from fedtailor.runs.policies import built_in_digest, uses_built_in
 from fedtailor.runs.reading import Run
 from fedtailor.runs.reproduce.plan import REFERENCE, Step
 from fedtailor.version import RESULTS
@@ -182,11 +184,14 @@ def _shortened(values: list[float]) -> list[float]:
 
 
 def _policy(run: Run, step: Step) -> str | None:
-    """The digest in the policy's card."""
-    place = run.folder if step.pretrains else getattr(step.settings.method, "policy", None)
-    if place is None:
+    """The digest in the policy's card, or that of all that is built-in for the method."""
+    method = step.settings.method
+    if not isinstance(method, AgentMethod) or not (step.pretrains or method.has_policy):
         return None
-    return str(json.loads((Path(place) / CARD).read_text(encoding="utf-8"))["digest"])
+    place = run.folder if step.pretrains else method.own_policy
+    if place is None:
+        return built_in_digest(method) if uses_built_in(method) else None
+    return str(json.loads((place / CARD).read_text(encoding="utf-8"))["digest"])
 
 
 def _dumps(value: Any) -> str:

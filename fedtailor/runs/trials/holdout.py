@@ -25,7 +25,8 @@ def held_out(
     Parameters
     ----------
     federation
-        The experiment's federation. Nothing of its test samples is looked at.
+        The experiment's federation. Nothing of its test samples is looked at; new clients, which take no part, are
+        removed.
     seed
         The seed of the division.
     preprocess
@@ -36,7 +37,7 @@ def held_out(
         Whether a method of the search needs validation data of its own: they are taken from what is left for training,
         because a reward and a choice must not use the same samples.
     """
-    samples = federation.samples
+    samples, federation = federation.samples, _of_participants(federation)
     fixed = by == "time" or samples.times is not None or samples.official_val is not None
     if fixed and len(federation.val.indices):
         train, tested = federation.train, federation.val
@@ -56,6 +57,13 @@ def held_out(
     left, right, other = (_renumbered(part, rows) for part in (train, val, tested))
     kept = replace(samples.take(rows), preprocessing=None)
     return prepared(Federation(kept, left, right, other, federation.labels), preprocess)
+
+
+def _of_participants(federation: Federation) -> Federation:
+    """The federation without its new clients."""
+    clients = range(federation.clients)
+    train, val, test = (part.reordered(clients) for part in (federation.train, federation.val, federation.test))
+    return Federation(federation.samples, train, val, test, federation.labels[: federation.clients])
 
 
 def _together(federation: Federation) -> Shares:

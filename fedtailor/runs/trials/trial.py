@@ -105,13 +105,17 @@ def read(run: Run, round: int) -> Reading:
     rows = run.scores(wanted) if end else []
     clients = {row["client"]: value for row in rows if (value := value_of(row, run.headline)) is not None}
     spent = [row for row in run.rounds() if row["round"] <= round]
+    failure = "" if wanted in models else f"it has no {run.headline} of the {wanted} model: its models diverged"
+    lost = [event for event in run.events() if event["kind"] == "final"] if wanted == "final" else []
+    if lost and not failure:  # a mean over the other clients would reward it for them
+        failure = f"{len(lost)} of {run.client_count} clients failed in the final pass ({lost[0]['detail']})"
     return Reading(
-        value=models.get(wanted),
+        value=None if failure else models.get(wanted),
         clients=clients,
         models=models,
         seconds=sum(row["seconds"] for row in spent),
         megabytes=sum(row["bytes_up"] + row["bytes_down"] for row in spent) / 1e6,
-        failure="" if wanted in models else f"it has no {run.headline} of the {wanted} model: its models diverged",
+        failure=failure,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedtailor.errors import UserError
 from fedtailor.runs.settings import Experiment
+from fedtailor.runs.trials import Searched
 from fedtailor.runs.tuning.space import Dimension
 
 
@@ -70,44 +71,22 @@ class Tuned:
         }
 
 
-@dataclass(frozen=True)
-class Tuning:
-    """A finished search for settings.
+@dataclass(frozen=True, kw_only=True)
+class Tuning(Searched):
+    """A finished search for settings; its further attributes are those of every search.
 
     Attributes
     ----------
-    folder : Path
-        Its folder.
-    measure : str
-        The headline measure, on validation data.
-    percent, less_is_better : bool
-        Whether the measure is a share, and whether a lower value is better.
-    model : str
-        The model that was measured.
-    seeds : tuple of int
-        Every trial is the mean over these seeds.
-    samples : tuple of int
-        The numbers of samples for training and for validation, of all clients together.
     methods : tuple of Tuned
-        The methods, best first.
+        The methods, best first. Every trial is the mean over the seeds.
     written : mapping of str to Path
         By method, the TOML file with its best settings.
-    notes : tuple of str
-        What a reader must know.
     """
 
-    folder: Path
-    name: str
-    measure: str
-    percent: bool
-    less_is_better: bool
-    model: str
-    rounds: int
-    seeds: tuple[int, ...]
-    samples: tuple[int, int]
     methods: tuple[Tuned, ...]
     written: Mapping[str, Path]
-    notes: tuple[str, ...] = ()
+
+    OBJECTS = ("methods", "written")
 
     def of(self, method: str | None = None) -> Tuned:
         """The search of a method, by default the best one."""
@@ -124,8 +103,7 @@ class Tuning:
     def as_dict(self) -> dict[str, Any]:
         """The search as one JSON document."""
         return {
-            **{key: value for key, value in vars(self).items() if key not in ("methods", "written", "folder")},
-            "folder": str(self.folder),
+            **self.plain(),
             "written": {method: str(path) for method, path in self.written.items()},
             "methods": [one.as_dict() for one in self.methods],
         }

@@ -85,6 +85,10 @@ def value_at(settings: Experiment, key: str) -> Any:
 
 def _named(settings: Experiment, text: str) -> Dimension:
     key, equals, given = (part.strip() for part in text.partition("="))
+    if not key:
+        raise UserError(f"--over {text!r}: name a setting, as in --over training.lr")
+    if key == "method.name":
+        raise UserError("--over method.name: methods have settings of their own; tune several with --methods A,B")
     field, value = _look_up(settings, key)
     if not equals:
         found = _usual(settings, key)
@@ -94,7 +98,7 @@ def _named(settings: Experiment, text: str) -> Dimension:
                 f"--over {key}=0.001:1:log, or choices, as in --over {key}=1,2,3"
             )
         return found
-    dimension = _choices(key, given) if ":" not in given else _range(key, given, _whole(field))
+    dimension = _choices(key, given) if ":" not in given else _range(key, given, field)
     for end in dimension.choices or (_typed(dimension, dimension.low), _typed(dimension, dimension.high)):
         experiment(settings, {key: end})  # raises if the setting cannot have this value
     return dimension
@@ -107,7 +111,7 @@ def _choices(key: str, text: str) -> Dimension:
     return Dimension(key, choices=choices, given=True)
 
 
-def _range(key: str, text: str, whole: bool) -> Dimension:
+def _range(key: str, text: str, field: FieldInfo) -> Dimension:
     said = f"--over {key}={text}"
     low_text, high_text, *more = (part.strip() for part in text.split(":"))
     try:
@@ -120,6 +124,7 @@ def _range(key: str, text: str, whole: bool) -> Dimension:
         raise UserError(f"{said}: the range is empty; the first number must be the smaller one")
     if more and low <= 0:
         raise UserError(f"{said}: a logarithm needs numbers above 0")
+    whole = _whole(field)
     if whole and (low != int(low) or high != int(high)):
         raise UserError(f"{said}: {key} is a whole number")
     return Dimension(key, low, high, bool(more), whole, given=True)
@@ -174,6 +179,10 @@ def _look_up(settings: Experiment, key: str) -> tuple[FieldInfo, Any]:
     place: Any = settings
     parts = key.split(".")
     for depth, part in enumerate(parts):
+        if isinstance(place, dict) and depth == len(parts) - 1:
+            if part not in place:
+                raise UserError(f"--over {key}: give it a value first, as in --set {key}=32")
+            return FieldInfo(annotation=type(place[part])), place[part]  # an argument, of which only the value is known
         fields = type(place).model_fields if isinstance(place, BaseModel) else {}
         name = part if part in fields else part.replace("-", "_")
         if name not in fields:
@@ -188,7 +197,15 @@ def _look_up(settings: Experiment, key: str) -> tuple[FieldInfo, Any]:
 
 
 def _whole(field: FieldInfo) -> bool:
-    return field.annotation is int or (_optional_number(field.annotation) and int in get_args(field.annotation))
+    """Whether the numbers that a setting may have are whole ones."""
+    kinds = _kinds(field.annotation)
+    return int in kinds and float not in kinds
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types in an annotation, whatever it is wrapped in."""
+    inner = [part for part in get_args(annotation) if get_origin(annotation) is not Literal]
+    return {annotation}.union(*map(_kinds, inner))
 
 
 def _optional_number(annotation: Any) -> bool:

@@ -6,12 +6,9 @@ from typing import Any
 
 from fedtailor.data import Federation
 from fedtailor.errors import UserError
-from fedtailor.learning.measures import Measure, measure
 from fedtailor.methods import Method, spec
-from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.settings import Experiment, experiment, make_method
-from fedtailor.runs.trials import Bench, Watcher
-from fedtailor.runs.trials.plan import as_toml, check, data_of, facts, trial_settings
+from fedtailor.runs.trials import Bench, Watcher, plan
 from fedtailor.runs.tuning.results import Tuned, Tuning
 from fedtailor.runs.tuning.sampling import check_optuna, importance
 from fedtailor.runs.tuning.search import Search, carry_out
@@ -75,45 +72,38 @@ def tune(
     settings = experiment(source)
     if trials < 1:
         raise UserError(f"--trials {trials}: at least one trial is needed")
-    if minutes is not None and not minutes > 0:
-        raise UserError(f"--minutes {minutes:g}: give a time above 0")
+    plan.check_minutes(minutes)
     chosen = tuple(seeds) or (settings.seed,)
+    plan.check_seeds(chosen)
     searches = _searches(settings, methods, over, chosen)
     place = Path(folder) if folder is not None else default_folder(settings)
-    data = data_of(settings, federation, any(one.settings.method.needs_validation for one in searches))
+    needs_validation = any(one.settings.method.needs_validation for one in searches)
+    data = plan.data_of(plan.whole_of(settings, federation), settings, needs_validation)
     first = data(chosen[0])
-    measured = _measure(settings, first)
+    measured = plan.measure_of(settings, first)
     sign = 1 if measured.better == "higher" else -1
     for one in searches:
         one.better = sign
-    check(place, [trial_settings(one.settings, chosen[0]) for one in searches], first)
-    plan = {
-        **facts(settings, first),
+    plan.check(place, [plan.trial_settings(one.settings, chosen[0]) for one in searches], first)
+    whole_plan = {
+        **plan.facts(settings, first),
         "tune": {
             "seeds": list(chosen),
             "methods": [one.settings.as_dict()["method"] for one in searches],
             "over": [[dimension.as_text() for dimension in one.space] for one in searches],
         },
     }
-    with Bench(place, plan, settings.engine, data, watcher or Watcher()) as bench:
-        notes = [*_doubts(settings, first), *carry_out(bench, searches, trials, minutes)]
+    with Bench(place, whole_plan, settings.engine, data, watcher or Watcher()) as bench:
+        notes = [*plan.doubts(settings, first), *carry_out(bench, searches, trials, minutes)]
     found = sorted((_tuned(one) for one in searches), key=lambda tuned: -sign * (tuned.best.value or 0.0))
     made = Tuning(
-        place,
-        settings.name,
-        measured.name,
-        measured.percent,
-        measured.better == "lower",
-        settings.compare.model,
-        settings.rounds,
-        chosen,
-        (len(first.train.indices) + len(first.val.indices), len(first.test.indices)),
-        tuple(found),
-        {tuned.method: place / _file(tuned.method, len(found)) for tuned in found},
-        tuple(notes),
+        **plan.outline(place, settings, chosen, first),
+        methods=tuple(found),
+        written={tuned.method: place / _file(tuned.method, len(found)) for tuned in found},
+        notes=tuple(notes),
     )
     for tuned in found:
-        made.written[tuned.method].write_text(as_toml(tuned.settings, _comments(made, tuned)), encoding="utf-8")
+        made.written[tuned.method].write_text(plan.as_toml(tuned.settings, _comments(made, tuned)), encoding="utf-8")
     return made
 
 
@@ -148,20 +138,6 @@ def _searches(
 def _has(method: Method, text: str) -> bool:
     table, _, rest = text.partition("=")[0].partition(".")
     return table.strip() != "method" or rest.partition(".")[0].strip().replace("-", "_") in type(method).model_fields
-
-
-def _measure(settings: Experiment, federation: Federation) -> Measure:
-    return measure(measuring_of(settings, federation).headline)
-
-
-def _doubts(settings: Experiment, data: Federation) -> list[str]:
-    """What a reader must know about the values of a search."""
-    notes = []
-    if empty := int((data.test.sizes == 0).sum()):
-        notes.append(f"{empty} of {data.clients} clients have too few samples for validation and do not count")
-    if settings.privacy.hides_clients or settings.training.dp_sgd is not None:
-        notes.append("every trial trains on the clients' data again: the epsilon of a run does not cover the search")
-    return notes
 
 
 def _tuned(search: Search) -> Tuned:

@@ -1,0 +1,114 @@
+"""The policy that the agents of a run begin with: the user's own, a built-in one, or none."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+from fedtailor.engines import Job
+from fedtailor.errors import UserError
+from fedtailor.methods import (
+    BUILT_IN,
+    NO_POLICY,
+    AgentMethod,
+    Policy,
+    check_policy,
+    read_policy,
+    shape,
+    shipped_policies,
+    spec,
+)
+from fedtailor.parties.policy import SHIPPED
+from fedtailor.runs.assembly import assemble
+from fedtailor.runs.settings import Experiment
+
+PAGE = "docs/results/policies.md"
+
+
+@dataclass(frozen=True)
+class Led:
+    """How the agents of a run begin."""
+
+    settings: Experiment  # with the settings that the policy needs, or with the rules that decide in its place
+    job: Job
+    policy: Policy | None = None
+    note: str | None = None  # a sentence to store if rules decide
+
+
+def with_policy(settings: Experiment, job: Job, given: bool = False) -> Led:
+    """Find the policy of the settings; raise a `UserError` if it is the user's own and does not fit.
+
+    With ``given``, the caller's own functions decide, so nothing built-in does.
+    """
+    method = settings.method
+    if not isinstance(method, AgentMethod):
+        return Led(settings, job)
+    server = assemble(settings, job).server()  # even without a policy, so that an unknown decider fails here
+    if method.own_policy is not None:
+        policy = read_policy(method.own_policy)
+        check_policy(policy, method.own_policy, spec(method.rehearses or method), shape(method, server))
+        return Led(settings, job, policy)
+    if given or not server.decisions.agents or not uses_built_in(method):
+        return _changed(settings, job, {"policy": NO_POLICY})
+    misfit = ""
+    for name, card in shipped_policies(spec(method)).items():
+        found = _changed(settings, job, card.get("settings", {}))
+        assert isinstance(found.settings.method, AgentMethod)
+        try:
+            shapes = shape(found.settings.method, assemble(found.settings, found.job).server())
+            policy = read_policy(SHIPPED / name)
+            check_policy(policy, SHIPPED / name, spec(method), shapes)
+        except UserError as error:
+            misfit = misfit or str(error).partition(" was trained with ")[2].partition(":")[0]
+            continue
+        return replace(found, policy=policy)
+    rules = {name: rule for name, rule in method.best_rules.items() if name in server.decisions.agents}
+    return _with_rules(settings, job, rules, misfit)
+
+
+def uses_built_in(method: AgentMethod) -> bool:
+    """Whether a built-in policy, or a rule in its place, decides: not if the user has changed an agent's table."""
+    if method.policy != BUILT_IN or method.rehearses is not None:
+        return False
+    cards = shipped_policies(spec(method)).values()
+    usual = type(method).model_fields["agents"].get_default(call_default_factory=True)
+    tables = [usual, *(type(method).model_validate(card.get("settings", {})).agents for card in cards)]
+    return bool(method.best_rules) and method.agents in tables
+
+
+def built_in_digest(method: AgentMethod) -> str:
+    """A digest of everything built-in that a run of the method may begin with."""
+    cards = {name: card["digest"] for name, card in shipped_policies(spec(method)).items()}
+    return blake2b(repr((cards, dict(method.best_rules))).encode(), digest_size=16).hexdigest()
+
+
+def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], misfit: str) -> Led:
+    method = settings.method
+    assert isinstance(method, AgentMethod)
+    tables = {
+        name: table.model_copy(update={"decider": rules.get(name.replace("_", "-"), table.decider)})
+        for name, table in method.agents
+    }
+    named = " and ".join(dict.fromkeys(map(repr, rules.values())))
+    reason = f"the built-in policy is for {misfit}" if misfit else f"no agent that we trained beats it ({PAGE})"
+    found = _changed(settings, job, {"policy": NO_POLICY, "agents": method.agents.model_copy(update=tables)})
+    return replace(found, note=f"{method.name or spec(method)}: the rule {named} decides, not an agent: {reason}")
+
+
+def _changed(settings: Experiment, job: Job, changes: Mapping[str, Any]) -> Led:
+    assert isinstance(settings.method, AgentMethod)
+    method = _with(settings.method, changes)
+    return Led(settings.model_copy(update={"method": method}), replace(job, method=method))
+
+
+def _with(method: AgentMethod, changes: Mapping[str, Any]) -> AgentMethod:
+    """The method with these settings, where the user has left the default."""
+    usual = type(method)
+    fields = usual.model_fields
+    given = usual.model_validate(dict(changes))
+    taken = {
+        name: getattr(given, name)
+        for name in changes
+        if name == "policy" or getattr(method, name) == fields[name].get_default(call_default_factory=True)
+    }
+    return method.model_copy(update=taken)

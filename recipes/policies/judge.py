@@ -1,0 +1,211 @@
+"""Judges the built-in policies on data and devices that they did not learn on, and writes docs/results/policies.md.
+
+    python recipes/policies/judge.py [FOLDER]
+
+It takes about two minutes on one core and needs digits, fashion-mnist and cifar10.
+"""
+
+import platform
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import fmean, stdev
+
+import bwa
+import federations as sim
+import hapfl
+import pfedrlla
+import torch
+from train import place
+
+from fedtailor.agents import PPO
+from fedtailor.parties.policy import read_policy
+from fedtailor.runs.statistics import CRITERION, Difference, difference
+from fedtailor.version import RESULTS, __version__
+
+PAGES = Path(__file__).parents[2] / "docs" / "results"
+HELD_OUT = ("digits", "fashion-mnist", "cifar10")
+RATES = (0.01, 0.1)
+SEEDS = range(5)
+FIXED = (2, 4, 8)
+ROUNDS = 12
+
+
+def shipped(name: str, agent: PPO, decision: str) -> PPO:
+    agent.load_state_dict({**agent.state_dict(), **read_policy(place(name)).agents[decision]})
+    return agent
+
+
+def bwa_rows() -> Mapping[str, Callable[[bwa.Rollout, random.Random], None]]:
+    """Everything that may decide in a round, by name."""
+    agents = {name: shipped(name, bwa.build(kind, 0), "adjustment") for name, kind in METHODS.items()}
+    untrained = bwa.build("both", 1)
+
+    def policy(one: bwa.Rollout, _draws: random.Random) -> None:
+        one.take(one.train(bwa.batch_of(agents["bwa"], one.view)), bwa.weights_of(agents["bwa"], one.view))
+
+    def batch(one: bwa.Rollout, _draws: random.Random) -> None:
+        one.take(one.train(bwa.batch_of(agents["adaptive-b"], one.view)))
+
+    def weights(one: bwa.Rollout, _draws: random.Random) -> None:
+        one.take(one.train(one.made.batch), bwa.weights_of(agents["adaptive-aw"], one.view))
+
+    def scratch(one: bwa.Rollout, draws: random.Random) -> None:
+        state, mask = bwa.batched([one.view])
+        drawn = untrained.split(untrained.act(state[0], mask[0], torch.Generator().manual_seed(draws.getrandbits(31))))
+        one.take(one.train(int(drawn["batch"])), drawn["weights"][: one.made.clients])
+
+    def fixed(size: int | None) -> Callable[[bwa.Rollout, random.Random], None]:
+        return lambda one, _draws: one.take(one.train(size or one.made.batch))
+
+    rows = {"bwa": policy, "adaptive-b": batch, "adaptive-aw": weights}
+    return rows | {"from scratch": scratch, "prior": fixed(None), **{f"always {size}": fixed(size) for size in FIXED}}
+
+
+METHODS = {"bwa": "both", "adaptive-b": "batch", "adaptive-aw": "weights"}
+
+
+def judge_bwa() -> dict[str, dict[str, dict[int, float]]]:
+    """The accuracy (%) by scenario, row and seed."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    rows = bwa_rows()
+    for source in HELD_OUT:
+        data = sim.pool(source)
+        for rate in RATES:
+            scenario = f"{source}, learning rate {rate:g}"
+            for seed in SEEDS:
+                made = sim.scenario(data, random.Random(1000 + seed))
+                made.lr, made.batch = rate, 16
+                for name, decide in rows.items():
+                    one, draws = bwa.Rollout(made, random.Random(seed)), random.Random(seed)
+                    for _ in range(ROUNDS):
+                        decide(one, draws)
+                    found.setdefault(scenario, {}).setdefault(name, {})[seed] = 100 * one.result()[1]
+            print(scenario, flush=True)
+    return found
+
+
+def bwa_part(found: Mapping[str, Mapping[str, Mapping[int, float]]]) -> list[str]:
+    names = list(next(iter(found.values())))
+    lines = [f"| scenario | {' | '.join(names)} |", "| --- |" + " ---: |" * len(names)]
+    for scenario, rows in found.items():
+        cells = [f"{fmean(values.values()):.1f} ± {stdev(values.values()):.1f}" for values in rows.values()]
+        lines.append(f"| {scenario} | {' | '.join(cells)} |")
+    means = {name: fmean(fmean(rows[name].values()) for rows in found.values()) for name in names}
+    best = max((f"always {size}" for size in FIXED), key=means.__getitem__)
+    lines += ["", f"The best fixed batch size over all scenarios is that of *{best}*.", ""]
+    for row in ("bwa", "adaptive-b", "adaptive-aw"):
+        others = ("prior", "from scratch") if row.startswith("adaptive-aw") else ("prior", best, "from scratch")
+        for other in others:
+            lines.append(f"* {row} against {other}: {counted(found, row, other)}.")
+    return lines
+
+
+def counted(found: Mapping[str, Mapping[str, Mapping[int, float]]], row: str, other: str) -> str:
+    """In how many scenarios one row is ahead of another, by the criterion, and where it is behind."""
+    decided: dict[str, list[tuple[str, Difference]]] = {}
+    for scenario, rows in found.items():
+        one = difference(rows[row], rows[other])
+        decided.setdefault(str(one.outcome), []).append((scenario, one))
+    counts = ", ".join(f"{outcome} in {len(those)}" for outcome, those in decided.items())
+    behind = [f"{scenario} ({one.mean:+.1f})" for scenario, one in decided.get("behind", ())]
+    return f"{counts} of {len(found)}" + (f"; behind: {', '.join(behind)}" if behind else "")
+
+
+def hapfl_part() -> list[str]:
+    lines = [
+        "| sizes | measure | unadapted | agents | exact search | share of the search's gain |",
+        "| ---: | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for sizes in (2, 3):
+        agents = hapfl.untrained(sizes, 0)
+        agents = {decision: shipped(f"hapfl-{sizes}", agent, decision) for decision, agent in agents.items()}
+        for name, row in hapfl.judge(agents, sizes, seed=1).items():
+            cells = " | ".join(f"{row[key]:.3f}" for key in ("none", "agents", "search"))
+            lines.append(f"| {sizes} | {MEASURES[name]} | {cells} | {100 * row['share']:.1f} % |")
+    return lines
+
+
+MEASURES = {
+    "ratio": "logarithm of slowest / fastest time of an epoch",
+    "waiting": "share of a round that the fastest client waits",
+}
+
+
+def pfedrlla_part() -> list[str]:
+    pools = {source: sim.pool(source) for source in sim.SOURCES}
+    actor = pfedrlla.train(pools, federations=24, steps=400)
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for source in HELD_OUT:
+        judged = pfedrlla.judge(actor, sim.pool(source), seed=7, federations=5)
+        found[source] = {name: dict(enumerate(100 * one for one in values)) for name, values in judged.items()}
+    names = list(next(iter(found.values())))
+    lines = [f"| data | {' | '.join(names)} |", "| --- |" + " ---: |" * len(names)]
+    for source, rows in found.items():
+        lines.append(f"| {source} | {' | '.join(f'{fmean(rows[name].values()):.1f}' for name in names)} |")
+    return [*lines, "", *(f"* the agent against {other}: {counted(found, 'agent', other)}." for other in names[1:])]
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    begun = time.process_time()
+    parts: dict[str, tuple[str, list[str]]] = {
+        "BWA, Adaptive-B and Adaptive-AW": (BWA_TEXT, bwa_part(judge_bwa())),
+        "HAPFL": (HAPFL_TEXT, hapfl_part()),
+        "pFedRLLA-after": (PFEDRLLA_TEXT, pfedrlla_part()),
+    }
+    lines = ["# The built-in policies", "", ABOUT.strip(), "", CRITERION, ""]
+    for title, (text, table) in parts.items():
+        lines += [f"## {title}", "", text.strip(), "", *table, ""]
+    lines += ["## Methods without a policy", "", RULES_TEXT.strip(), ""]
+    versions = f"fedtailor {__version__}, results version {RESULTS}, torch {torch.__version__}"
+    versions += f", Python {platform.python_version()}"
+    lines += [
+        f"Written by `python recipes/policies/judge.py` in {time.process_time() - begun:.0f} s of one core: {versions}."
+    ]
+    (folder / "policies.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(folder / "policies.md")
+
+
+ABOUT = """
+What was trained for `policy = "built-in"` ([how](../policies.md)), judged on data sets and devices that no
+policy has learned on. The policies learned on MNIST, USPS, MNIST-M and synthetic data (`make policies`); HAPFL's on
+drawn devices. A policy is shipped if it reaches its bar: ahead of its prior, of the best fixed rule and of an
+untrained agent in most scenarios and behind in none; for HAPFL, 95 % of what the exact search gains, in both measures.
+**HAPFL's policy for two sizes reaches it and is shipped. The others do not**: by default a rule decides, and the
+candidates are in `recipes/policies/candidates`.
+"""
+
+BWA_TEXT = f"""
+Small federations of the held-out data sets in which all clients train at once
+(`recipes/policies/federations.py`): 4 to 20 clients with 30 to 120 samples of images of {sim.SIDE} x {sim.SIDE}
+pixels, drawn label skew, one hidden layer, 1 to 5 epochs, {ROUNDS} rounds, five seeds. Accuracy (%) of the
+global model on 100 held-out samples of every client. *prior*: equal weights and the run's batch size, 16;
+it is the default. *from scratch*: an agent that has learned nothing, as in a single run with `policy = "none"`.
+"""
+
+HAPFL_TEXT = """
+300 drawn rounds of 2 to 24 clients up to 100 times apart, with drawn work of the sizes and numbers of epochs.
+Unadapted: the largest model and equal epochs for all. The bar is 95 % of what the exact search gains.
+"""
+
+PFEDRLLA_TEXT = """
+Replays of five federations for each held-out data set: accuracy (%) of the mixes that clients would deploy, on
+100 held-out samples of every client. *prior*: the weights that the agent begins with; *trained 0.8*: 80 % for
+the trained model. The agent was trained by the exact gradient of the loss of the mixes in the replays of 24
+federations (about 1,900 decisions).
+"""
+
+RULES_TEXT = """
+pFedRLLA mixes before the training, which undoes most of it, and weights by the true overlap of labels end
+behind FedAvg's ([oracle](pfedrlla-cifar10-dir-oracle.md)): an agent cannot gain there what an oracle loses, so
+the weights of eq. 2 decide. FedDdrl's reward needs accuracies of whole federations with devices; we did not
+train a policy for it, and by default it continues all clients with the run's number of epochs. For a policy of
+your own: `fedtailor pretrain`.
+"""
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PAGES)

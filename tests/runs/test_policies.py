@@ -1,0 +1,156 @@
+"""Which policy the agents of a run begin with."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedtailor
+from fedtailor.methods import AgentMethod, find
+from fedtailor.parties import policy as policies
+from fedtailor.parties.policy import CARD, SHIPPED, TENSORS, shipped_policies
+from fedtailor.runs.policies import built_in_digest, uses_built_in
+from fedtailor.runs.reproduce.plan import make_plan
+
+SHORT: dict[str, Any] = {
+    "rounds": 2,
+    "data": {"source": "digits", "clients": 4, "samples": 200},
+    "model": {"name": "linear"},
+    "participation": {"ratio": 0.5},
+    "engine": {"kind": "inline"},
+}
+SHIPS = ("hapfl",)  # methods with a policy in the package
+RULES = ("bwa", "adaptive-b", "adaptive-aw", "pfedrlla", "pfedrlla-after", "fedddrl")  # a rule decides by default
+SIZES = [{"name": "mlp", "arguments": {"hidden": 4}}, "linear"]
+
+
+def method(name: str, **settings: Any) -> AgentMethod:
+    made = find(name)(**settings)
+    assert isinstance(made, AgentMethod)
+    return made
+
+
+@pytest.fixture
+def nothing_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(policies, "SHIPPED", tmp_path / "none")
+    shipped_policies.cache_clear()
+    yield
+    shipped_policies.cache_clear()
+
+
+def test_every_shipped_policy_is_small_and_whole() -> None:
+    assert {name for name in SHIPS if shipped_policies(name)} == set(SHIPS)
+    for folder in SHIPPED.iterdir():
+        policy = policies.read_policy(folder)
+        assert sum(file.stat().st_size for file in folder.iterdir()) < 300_000
+        assert policy.scenario["seed"] == 100
+        assert policy.settings
+        assert sorted(file.name for file in folder.iterdir()) == [CARD, TENSORS]
+
+
+def test_a_run_begins_with_the_built_in_policy_and_decides_greedily(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {**SHORT, "method": {"name": "hapfl", "sizes": SIZES}}
+    with fedtailor.run(settings, folder=tmp_path / "run") as done:
+        assert done.settings["method"]["policy"] == "built-in"
+        assert {table["network"] for table in done.settings["method"]["agents"].values()} == {"per-slot"}
+        assert not [text for text in done.warnings if "rule" in text]
+        stored = {decision: done.agents()[decision]["actor"]["parameters"] for decision in done.agents()}
+        actions = [row["action"].tolist() for row in done.decisions()]
+    (shipped,) = shipped_policies("hapfl")
+    policy = policies.read_policy(SHIPPED / shipped)
+    for decision, parameters in stored.items():
+        for own, other in zip(parameters, policy.agents[decision]["actor"]["parameters"], strict=True):
+            assert own.equal(other)
+    with fedtailor.run({**settings, "seed": 0}, folder=tmp_path / "again") as again:
+        assert [row["action"].tolist() for row in again.decisions()] == actions
+    with fedtailor.run(
+        {**settings, "method": {**settings["method"], "policy": "none"}}, folder=tmp_path / "no"
+    ) as none:
+        assert [row["action"].tolist() for row in none.decisions()] != actions
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_where_no_policy_is_shipped_the_best_rule_decides_and_the_run_says_so(name: str, tmp_path: Path) -> None:
+    with fedtailor.run({**SHORT, "method": {"name": name}}, folder=tmp_path / "run") as done:
+        deciders = {table["decider"] for table in done.settings["method"]["agents"].values()}
+        assert deciders == set(method(name).best_rules.values())
+        assert done.settings["method"]["policy"] == "none"
+        (said,) = [text for text in done.warnings if "decides, not an agent" in text]
+    assert said.startswith(f"{name}: the rule ")
+
+
+def test_a_policy_that_does_not_fit_gives_way_to_the_best_rule(tmp_path: Path) -> None:
+    sizes = [{"name": "mlp", "arguments": {"hidden": 2**place}} for place in range(1, 6)]
+    with fedtailor.run({**SHORT, "method": {"name": "hapfl", "sizes": sizes}}, folder=tmp_path / "run") as done:
+        assert {table["decider"] for table in done.settings["method"]["agents"].values()} == {"search"}
+        (said,) = [text for text in done.warnings if "decides" in text]
+    assert "the rule 'search' decides, not an agent: the built-in policy is for" in said
+
+
+def test_an_agent_whose_table_the_user_changes_learns_from_scratch(tmp_path: Path) -> None:
+    assert uses_built_in(method("bwa"))
+    assert not uses_built_in(method("bwa", policy="none"))
+    assert not uses_built_in(method("bwa", policy=Path("own")))
+    assert not uses_built_in(method("bwa", agents={"adjustment": {"hidden": [8]}}))
+    assert not uses_built_in(method("feddrl"))  # nothing is built-in for it
+    changed = {"name": "bwa", "agents": {"adjustment": {"hidden": [8]}}}
+    with fedtailor.run({**SHORT, "method": changed}, folder=tmp_path / "run") as done:
+        assert done.settings["method"]["policy"] == "none"
+        assert done.settings["method"]["agents"]["adjustment"]["decider"] == "agent"
+
+
+def test_pretraining_starts_from_scratch(tmp_path: Path) -> None:
+    begun = {**SHORT, "method": {"name": "bwa", "policy": "none"}, "pretrain": {"episodes": 1}}
+    usual = {**begun, "method": {"name": "bwa"}}
+    digests = []
+    for place, settings in (("usual", usual), ("none", begun)):
+        fedtailor.pretrain(settings, folder=tmp_path / place).close()
+        digests.append(json.loads((tmp_path / place / CARD).read_text())["digest"])
+    assert digests[0] == digests[1]
+
+
+def test_a_run_keeps_the_policy_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fedtailor.run({**SHORT, "method": {"name": "hapfl", "sizes": SIZES}}, folder=tmp_path / "run").close()
+    monkeypatch.setattr(policies, "SHIPPED", tmp_path / "none")  # as after an update that ships another policy
+    shipped_policies.cache_clear()
+    try:
+        with fedtailor.resume(tmp_path / "run", rounds=None) as done:
+            assert done.settings["method"]["policy"] == "built-in"
+    finally:
+        shipped_policies.cache_clear()
+
+
+RECIPE = """
+title = "keys"
+[experiments.one]
+base = "base.toml"
+methods = [{methods}]
+[tables.one]
+title = "one"
+experiment = "one"
+columns = ["final.accuracy"]
+"""
+
+
+def keys(folder: Path, *tables: str) -> list[str]:
+    folder.mkdir(exist_ok=True)
+    (folder / "base.toml").write_text('name = "base"\n')
+    (folder / "reproduce.toml").write_text(RECIPE.format(methods=", ".join(tables)))
+    return [step.key for steps in make_plan(folder).steps["one"].values() for step in steps]
+
+
+def test_a_records_key_depends_on_what_is_built_in_and_not_without_it(tmp_path: Path, nothing_shipped: None) -> None:
+    tables = ('"bwa"', '{ label = "none", name = "bwa", policy = "none" }', '"feddrl"')
+    built_in, none, other = keys(tmp_path / "recipe", *tables)
+    assert built_in != none
+    before = built_in_digest(method("bwa"))
+    card = tmp_path / "none" / "bwa" / CARD
+    card.parent.mkdir(parents=True)
+    card.write_text(json.dumps({"method": "bwa", "digest": "another", "settings": {}}))
+    shipped_policies.cache_clear()
+    assert built_in_digest(method("bwa")) != before
+    again = keys(tmp_path / "recipe", *tables)
+    assert again[0] != built_in
+    assert again[1:] == [none, other]
