@@ -80,7 +80,7 @@ def test_killed_with_a_start_checkpoints_and_a_best_round(tmp_path: Path) -> Non
     fedtailor.run(short, folder=tmp_path / "source").close()
     main(tmp_path / "undisturbed", "inline", 0, "grown")
     reached = []
-    for count in (9, 80, 90):
+    for count in (9, 60, 50):
         with start(folder, "inline", count, "grown") as process:
             assert process.wait() == -signal.SIGKILL
         if folder.exists():

@@ -381,7 +381,7 @@ def test_a_policy_serves_another_number_of_clients_and_other_data(tmp_path: Path
 def test_settings_that_decide_nothing_are_said_to_be_inert() -> None:
     assert "explores" in (find("bwa")(policy="none").inert() or "")
     assert find("bwa")().inert() is None
-    assert "never learns" in (BWA(agents=tables(epochs=0)).inert() or "")
+    assert "never learns" in (BWA(policy="none", agents=tables(epochs=0)).inert() or "")
     assert BWA().rehearsal().inert() is None
     assert find("bwa")(policy=Path("policy")).inert() is None
     with pytest.raises(ValueError, match="larger"):

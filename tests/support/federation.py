@@ -12,6 +12,7 @@ from typing import Any
 from fedtailor.data.folder import write_clients
 from fedtailor.flower import keys
 from fedtailor.flower.coordinator.link import Link, Reply
+from fedtailor.flower.coordinator.serving import federated
 from fedtailor.flower.node.node import Node
 from fedtailor.runs import Experiment, Resources, Run, experiment, run
 from fedtailor.runs.store import Store
@@ -39,9 +40,10 @@ def settings(method: "str | dict[str, Any]" = "fedavg", **more: Any) -> Experime
 
 
 def simulate(made: Experiment, folder: Path) -> Run:
-    """The same run in one process, with the tests of a federation: one client at a time."""
-    alone = made.model_copy(update={"evaluation": made.evaluation.model_copy(update={"together": False})})
-    return run(alone, folder=folder)
+    """The same run in one process, with the tests of a federation, one client at a time, and with its clipping."""
+    settled = federated(made)
+    changes = {"evaluation": settled.evaluation, "aggregation": settled.aggregation}
+    return run(made.model_copy(update=changes), folder=folder)
 
 
 def outcome(folder: Path) -> dict[str, Any]:

@@ -65,9 +65,10 @@ def advise(
 
     Examples
     --------
-    >>> advice = fedtailor.advise({"rounds": 8}, methods=["fedavg", "local", "fedper"], folder="runs/advise")
-    >>> advice.method in ("fedavg", "local", "fedper"), len(advice.standings)
-    (True, 3)
+    >>> few = {"rounds": 2, "data": {"samples": 300}}
+    >>> advice = fedtailor.advise(few, methods=["fedavg", "local"], folder="runs/advise")
+    >>> advice.method in ("fedavg", "local"), len(advice.standings)
+    (True, 2)
     """
     settings = experiment(source)
     plan.check_minutes(minutes)
