@@ -46,7 +46,8 @@ def large_run(like: Path, folder: Path, clients: int, rounds: int) -> None:
             place = {"episode": 0, "round": round, "model": "held"}
             store.set_scores(place, scores.items())
             found = vars(measures(scores, round))
-            store.insert("metrics", [{**place, **{k: v for k, v in found.items() if k not in ("more", "headline", "population")}}])
+            columns = {key: value for key, value in found.items() if key not in ("more", "headline", "population")}
+            store.insert("metrics", [{**place, **columns}])
             row = {"cohort": json.dumps(list(range(100))), "bytes_down": 1, "bytes_up": 1, "seconds": 1.0}
             store.insert("rounds", [{"episode": 0, "round": round, **row}])
 
