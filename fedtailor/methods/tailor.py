@@ -85,7 +85,7 @@ class Tailor(FedAvgFT):
         ] = []  # pooled gains by candidate; empty before the last round, or with too little evidence
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
-        # Not before the last round: a run that was stopped and goes on must not use evidence about an earlier model.
+        # Only after the last round: evidence from an earlier round is about another model.
         numbers = {"gains": list(server.state["gains"])} if server.round > server.rounds else {}
         return dict.fromkeys(cohort, Payload({"model": server.weights}, {k: v for k, v in numbers.items() if v}))
 

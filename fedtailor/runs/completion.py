@@ -10,7 +10,7 @@ from fedtailor.methods import Method, spec
 from fedtailor.runs.results import Note
 from fedtailor.runs.settings import Experiment
 
-SPREAD = 3.0  # devices are up to so many times apart in speed
+SPREAD = 3.0  # speed of the fastest device over that of the slowest
 MILD: dict[str, Any] = {"profiles": {"kind": "uniform", "spread": SPREAD}}
 
 

@@ -25,7 +25,7 @@ def check_rounds(place: Path, store: Store, rounds: int) -> None:
         raise UserError(f"{place} pre-trains an agent: it can have more episodes (--episodes), not more rounds")
     if (stopped := store.meta("stopped")) is not None and rounds > before:
         raise UserError(
-            f"{place} stopped early after round {stopped}, and would again with more rounds; a new run goes on from "
+            f"{place} stopped early after round {stopped}, and would do so again; start a new run from "
             f"there: fedtailor run --from {place} --rounds {rounds} --set stopping.min_rounds={rounds}"
         )
     if not before <= rounds <= 1_000_000:

@@ -266,7 +266,7 @@ class Ledger:
                 self.store.set_state(f"replay {name}", index, pack(transition))
 
     def _store_slots(self, server: Server, work: Round) -> None:
-        """Store what the slots of the round's decisions stand for, and once what was declared, for whoever looks."""
+        """Store which client each slot of the round's decisions stands for, and what the method declared, for views."""
         if not work.decisions:
             return
         self.store.set_state("slots", f"{work.moment.episode} {work.moment.round}", pack(work.slots))

@@ -85,7 +85,7 @@ class Run:
 
     @property
     def rounds_done(self) -> int:
-        """Complete rounds, counted over all episodes; those before its start too, if it goes on from another run."""
+        """Complete rounds of all episodes, with those of the run that it continues."""
         done = self._store.rows("SELECT COUNT(*) AS done FROM rounds")[0]["done"]
         return int(done) + int((self.start or {}).get("after", 0))
 

@@ -72,7 +72,7 @@ def run(
     start : str, Path or mapping, optional
         The run or file of weights to start from, or the table ``start`` of the settings, as in
         ``{"path": "runs/first", "round": "best"}``. If method, model and clients are the same as in that run, all
-        states are carried over and its rounds go on; otherwise the weights are the initial model.
+        states are carried over and its rounds continue; otherwise the weights are the initial model.
     notes : mapping, optional
         Values to store with the run.
     overwrite : bool, optional

@@ -1,7 +1,7 @@
 """Where a run starts: the state of another run, or weights. They are copied, so that the run does not need it again.
 
-If method, model and clients are the same, everything is carried over and the rounds go on: with the same settings, the
-result is to the bit that of the other run. Otherwise the shared weights are the initial model of all clients.
+If method, model and clients are the same, everything is carried over and the rounds continue: with the same settings,
+the result is to the bit that of the other run. Otherwise the shared weights are the initial model of all clients.
 """
 
 from collections.abc import Iterator
@@ -120,7 +120,7 @@ def _check(found: Beginning, start: Start, settings: Experiment) -> None:
         raise UserError(f"{start.path} is not what start.digest says: its digest is {found.facts['digest']}")
     after = found.facts["after"]
     if after >= settings.rounds:
-        raise UserError(f"{start.path} goes on after round {after}, and rounds = {settings.rounds}: give more rounds")
+        raise UserError(f"{start.path} has done {after} rounds, and rounds = {settings.rounds}: give more rounds")
 
 
 def _from_file(place: Path, start: Start, job: Job) -> Beginning:
@@ -220,7 +220,7 @@ def _check_agent(place: Path, server: Server, settings: Experiment, job: Job) ->
 def _branch(
     facts: dict[str, Any], store: Store, old: Experiment, kept: str, round: int, same_data: bool, server: Server
 ) -> Beginning:
-    """Carry over all states; the rounds go on."""
+    """Carry over all states; the rounds continue."""
     scopes = kept_scopes(store, kept)
     rows = [
         [scopes[row["scope"]], row["key"], row["digest"]]

@@ -1,4 +1,4 @@
-"""A run that starts from another goes on exactly, or begins with its weights; what does not fit is refused."""
+"""A run starts from another one exactly, or begins with its weights; what does not fit is refused."""
 
 import shutil
 from pathlib import Path
@@ -179,7 +179,7 @@ def test_a_run_does_not_need_its_start_any_more(source: Path, tmp_path: Path) ->
     [
         ({"round": 3}, {}, "has no state of round 3: it has those of rounds 2, 4, 5"),
         ({"round": "best"}, {}, r"has no best round: only a run with a table \[stopping\]"),
-        ({}, {}, "goes on after round 5, and rounds = 5: give more rounds"),
+        ({}, {}, "has done 5 rounds, and rounds = 5: give more rounds"),
         ({"model": "group/0"}, {}, "has no 'group/0' model"),
         ({}, {"method": {"name": "hapfl"}}, "networks of several sizes"),
         ({}, {"model": {"name": "linear"}}, "this run's model does not"),

@@ -57,7 +57,7 @@ def round_to(value: float) -> int:
         ({"patience": 2, "min_rounds": 5}, [0.5, 0.6, 0.6, 0.55, 0.7], Best(5, 0.7), None),
         # gains of 0.05 do not count, so that round 1 stays the best
         ({"patience": 3, "min_gain": 0.2}, [0.5, 0.55, 0.6, 0.65], Best(1, 0.5), 4),
-        # without patience the run goes on to its end
+        # without patience the run continues to its end
         ({}, [0.5, 0.4, 0.3, 0.2], Best(1, 0.5), None),
         # a model that has diverged is never the best
         ({"patience": 2}, [math.nan, 0.1, math.nan, math.nan], Best(2, 0.1), 4),
@@ -139,7 +139,7 @@ def test_test_data_have_no_part_in_it(tmp_path: Path) -> None:
 
 
 def test_a_sample_of_tested_clients_changes_no_decision(stopped: Path, tmp_path: Path) -> None:
-    """All clients of a cohort are validated, whoever is tested."""
+    """All clients of a cohort are validated, also those that are not tested."""
     fedtailor.run(
         {**RUN, "evaluation": {"every": 5, "new_clients": 0.1, "clients": 2}}, folder=tmp_path / "two"
     ).close()

@@ -32,7 +32,7 @@ def advise(
     """Find a method for a federation, by short paired trials on validation data alone.
 
     Test samples are removed first. Stated rules choose the candidates. All candidates run an eighth of the rounds; the
-    best of them vary their main settings; the better ones go on to a fourth, half and all of the rounds. The last
+    best of them vary their main settings; the better ones continue to a fourth, half and all of the rounds. The last
     stage has other seeds than those that chose. The same call resumes a search that was stopped or killed, and gives
     the same answer, whatever the number of workers.
 

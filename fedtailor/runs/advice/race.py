@@ -1,4 +1,4 @@
-"""Successive halving over methods and their main settings: short paired trials, of which the better go on longer."""
+"""Successive halving over methods and their main settings: short paired trials, of which the better continue."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ from fedtailor.runs.tuning.space import Dimension, space_of, value_at
 PARTS = (8, 8, 4, 2, 1)  # the stages run an eighth, an eighth, a fourth, half and all of the rounds
 LEAST = 3  # rounds below which trials say nothing about an exchange
 METHODS = 6  # methods whose settings are varied
-ARMS = (8, 4)  # arms that go on to a fourth and to half of the rounds
+ARMS = (8, 4)  # arms that continue to a fourth and to half of the rounds
 FINALISTS = 3  # methods, besides the references, that run all rounds
-EACH = 2  # arms of one method that go on at most
+EACH = 2  # most arms of one method that continue
 STEP, WHOLE_STEP = 3.0, 2.0  # a setting is tried at its value divided and multiplied by this
 
 

@@ -66,7 +66,7 @@ def _profile(run: Run, rounds: Sequence[Mapping[str, Any]]) -> Document | None:
 def client_values(run: Run) -> tuple[list[int] | None, dict[str, list[float | None]]]:
     """By model, the latest headline of every client; None where it is not known.
 
-    Of very many clients, only those with a score, and at most so many that a page can hold: then their ids too.
+    With very many clients, it has only clients with a score, as many as a page can hold, and their ids.
     """
     count = run.client_count + run.new_clients
     known = {
