@@ -103,7 +103,7 @@ class Tailor(FedAvgFT):
         training, size = server.training, sum(server.sizes) / max(1, server.clients)
         epochs = training.epochs if training.steps is None else training.steps * training.batch_size / max(1.0, size)
         mixes = len({(candidate.body, candidate.head) for candidate in self.candidates})
-        spent = server.rounds * min(server.expected_cohort, server.largest_cohort) * epochs
+        spent = server.rounds * server.expected_cohort * epochs
         number = max(LEAST, int(self.budget * spent / (self.ft_epochs + FORWARD * mixes)))
         order = torch.randperm(server.clients, generator=server.stream("evidence")).tolist()
         return sorted(order[:number])

@@ -53,9 +53,12 @@ def largest_cohort(experiment: Experiment, clients: int) -> int:
 
 
 def expected_cohort(experiment: Experiment, clients: int) -> float:
-    """The mean number of clients in a round of a private run."""
-    ratio = experiment.participation.ratio
-    return clients * (ratio if isinstance(ratio, float) else 1.0)
+    """The mean number of clients in a round, if all of them are available."""
+    settings = experiment.participation
+    if settings.clients is not None:
+        return min(settings.clients, clients)
+    ratio = sum(settings.ratio) / 2 if isinstance(settings.ratio, tuple) else settings.ratio
+    return clients * ratio
 
 
 def _size(ratio: float, clients: int) -> int:

@@ -262,10 +262,10 @@ def _begin(
     settings.method.check()
     check_trackers(settings.track)
     imports.remember(spec(settings.method))  # a class that the caller passed has not been imported by its name
-    resources.engine_for(settings).warm()  # workers start while the data are read; fails here without the engine
+    engine = resources.engine_for(settings)  # fails here if the engine is unavailable
+    engine.warm()  # workers start while the data are read
     settings = with_precision(settings)  # recorded, so that a run that is resumed elsewhere keeps it
-    asked, engine = settings.method, resources.engine_for(settings)  # fails here if the engine is unavailable
-    without = settings.devices is None
+    asked, without = settings.method, settings.devices is None
     settings = completed(settings, resources.federation(settings), engine.remote)
     job = job_of(settings, resources)
     settings = resources.resolved(settings)
@@ -280,8 +280,8 @@ def _begin(
         needed = least_bytes(made, engine.remote) + (begun.nbytes if begun else 0)
         check_disk(place, needed)
         ahead = settings.model_copy(update={"rounds": settings.rounds - (begun.facts["after"] if begun else 0)})
-        seconds = expected_seconds(replace(made, experiment=ahead), notes.get("episodes", 1))
-        callbacks.expects(needed, None if engine.remote else seconds)
+        timed = replace(made, experiment=ahead)  # the data of nodes are not here
+        callbacks.expects(needed, None if engine.remote else expected_seconds(timed, notes.get("episodes", 1)))
         _check_not_the_start(place, begun)
         remove(place)
         _create(place, settings, job, notes, begun)

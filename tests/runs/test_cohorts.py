@@ -6,7 +6,7 @@ import pytest
 
 from fedtailor.methods import Moment
 from fedtailor.runs import experiment
-from fedtailor.runs.cohort import choose_cohort, largest_cohort
+from fedtailor.runs.cohort import choose_cohort, expected_cohort, largest_cohort
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,10 @@ def test_a_cohort_is_the_ceiling_of_the_decimal_product(ratio: float, clients: i
     """0.07 x 100 is 7.000000000000001 as a float, 0.25 x 10 and 0.35 x 10 lie between two whole numbers."""
     made = experiment({"participation": {"ratio": ratio}})
     assert len(choose_cohort(made, clients, Moment(0, round=1))) == largest_cohort(made, clients) == wanted
+
+
+@pytest.mark.parametrize(
+    ("participation", "mean"), [({"clients": 3}, 3), ({"ratio": 0.25}, 2.5), ({"ratio": [0.2, 0.4]}, 3), ({}, 10)]
+)
+def test_the_expected_cohort_counts_what_the_settings_say(participation: dict[str, object], mean: float) -> None:
+    assert expected_cohort(experiment({"participation": participation}), 10) == pytest.approx(mean)
