@@ -212,6 +212,16 @@ class Note:
     rows: tuple[str, ...]
     sentence: str
 
+    @property
+    def text(self) -> str:
+        """The rows and the sentence; a sentence that begins with the name of the row does not repeat it.
+
+        >>> Note(("fedbn",), "fedbn: this is FedAvg").text
+        'fedbn: this is FedAvg'
+        """
+        named = f"{', '.join(self.rows)}: "
+        return named + self.sentence.removeprefix(named)
+
 
 @dataclass(frozen=True)
 class ComparisonSummary:

@@ -55,9 +55,7 @@ def comparison_grid(summary: ComparisonSummary) -> Grid:
 
 def comparison_notes(summary: ComparisonSummary) -> tuple[str, ...]:
     """The sentences below a comparison: about its rows, the criterion, and how many comparisons were made."""
-    notes = [
-        f"{superscript(number)} {', '.join(note.rows)}: {note.sentence}" for number, note in enumerate(summary.notes, 1)
-    ]
+    notes = [f"{superscript(number)} {note.text}" for number, note in enumerate(summary.notes, 1)]
     if any(row.headline["new"].mean is not None for row in summary.table):
         notes.append("new: clients that took no part received and adapted the model at the end.")
     if summary.comparisons:

@@ -151,9 +151,7 @@ def table_grid(table: Table) -> Grid:
     for title, numbers in table.declared.paper.items():
         told = [NOTHING if math.isnan(number) else f"{number:.2f}" for number in numbers]
         rows.append((f"paper: {title}", *told, *empty))
-    said = tuple(
-        f"{superscript(number)} {', '.join(note.rows)}: {note.sentence}" for number, note in enumerate(notes, 1)
-    )
+    said = tuple(f"{superscript(number)} {note.text}" for number, note in enumerate(notes, 1))
     return Grid(tuple(header), tuple(rows), title=table.declared.title, notes=said)
 
 

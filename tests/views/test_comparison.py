@@ -81,6 +81,13 @@ def test_a_note_is_marked_in_its_rows() -> None:
     assert grid.notes[:2] == ("¹ b: it only explores", "² a, b: they are equal")
 
 
+def test_a_note_names_its_rows_once() -> None:
+    """A warning of a method begins with the method's name, which often is the name of the row."""
+    assert Note(("bwa",), "bwa: the rule 'uniform' decides").text == "bwa: the rule 'uniform' decides"
+    assert Note(("bwa, fp32", "bwa"), "bwa: it explores").text == "bwa, fp32, bwa: bwa: it explores"
+    assert Note(("bwa",), "bwa-like: it explores").text == "bwa: bwa-like: it explores"
+
+
 def test_no_number_is_cut_where_the_table_just_fits() -> None:
     rows = []
     for name in ("local", "fedavg", "fedavg-ft", "fedper"):
