@@ -137,7 +137,7 @@ def test_even_shares_let_all_end_together_but_who_is_too_slow_for_one_epoch() ->
 
 
 def test_cohorts_by_hand() -> None:
-    """Five clients in groups of two at most are three groups: every third in the order of times, of equal ones of ids."""
+    """Five clients, at most two in a group: three groups, each of every third in the order of times, then of ids."""
     times = {0: 5.0, 1: 1.0, 2: 3.0, 3: 1.0, 4: 4.0}  # in order: 1, 3, 2, 4, 0
     found = cohorts(times, 2)
     assert [list(group.items()) for group in found] == [[(1, 1.0), (4, 4.0)], [(3, 1.0), (0, 5.0)], [(2, 3.0)]]
