@@ -37,6 +37,16 @@ class Score:
     values: Mapping[str, float | None] = field(default_factory=dict)
     sums: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
+    @property
+    def accuracy(self) -> float:
+        """The share of correct predictions; 0 without samples."""
+        return self.correct / max(self.samples, 1)
+
+    @property
+    def mean_loss(self) -> float:
+        """The mean loss of a sample; 0 without samples."""
+        return self.loss / max(self.samples, 1)
+
 
 def evaluate(network: Network, x: Tensor, y: Tensor, loss: Loss, measures: Sequence[str] = ()) -> Score:
     """Count the correct predictions and sum the losses. The network does not change.

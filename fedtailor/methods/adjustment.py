@@ -85,18 +85,6 @@ class Adjusted(AgentMethod):
             raise ValueError("the smallest batch size is larger than the largest")
         return self
 
-    def inert(self) -> str | None:
-        agent = self.agents.of(ADJUSTMENT)
-        if not self.has_policy and agent.decider == "agent" and agent.learn != "always":
-            return "without a policy it only explores, since it learns at the end of an episode: 'fedtailor pretrain'"
-        return None
-
-    def rehearsal(self) -> "Adjusted":
-        """Learning starts from the user's own policy, if there is one."""
-        rehearsal = super().rehearsal()
-        assert isinstance(rehearsal, Adjusted)
-        return rehearsal
-
     # On the server
 
     def decisions(self, server: Server) -> Sequence[Decision]:
@@ -153,8 +141,7 @@ class Adjusted(AgentMethod):
         judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
         _, accuracy_before, _ = _pooled(server.memory.peek(k) for k in judged)
         for k, reply in judged.items():  # 12
-            local = {name: replies[k].number(name) for name in ("loss", "accuracy", "divergence")}
-            server.memory[k].update(_counts(reply), round=server.round, **local)
+            server.memory[k].update(reply.numbers, round=server.round, **replies[k].numbers)
         loss, accuracy, samples = _pooled(server.memory.peek(k) for k in judged)
         if not samples:
             return None
@@ -176,9 +163,9 @@ class Adjusted(AgentMethod):
             return
         judged: Replies = yield Ask("judge", dict.fromkeys(asked, Payload({"model": server.weights})))
         for k, reply in judged.items():
-            row = _counts(reply)
-            loss, accuracy, _ = _pooled([row])
-            server.memory[k].update(row, round=server.round - 1, loss=loss, accuracy=accuracy, divergence=0.0)
+            loss, accuracy, _ = _pooled([reply.numbers])
+            local = {"loss": loss, "accuracy": accuracy, "divergence": 0.0}
+            server.memory[k].update(reply.numbers, round=server.round - 1, **local)
         progress: Progress = server.state["progress"]
         if progress.scores is None and judged:
             loss, accuracy, _ = _pooled(server.memory.peek(k) for k in judged)
@@ -214,12 +201,10 @@ class Adjusted(AgentMethod):
 
     def upload(self, client: Client) -> Payload:
         """The scores of the trained model and, unless it is below the threshold, the model."""
-        trained = client.weights()
-        score = client.evaluate("val")
-        samples = max(score.samples, 1)
+        trained, score = client.weights(), client.evaluate("val")
         moved = norm(delta(learned(trained, client.network.statistics), client.received))  # eq. 5
         model = {"model": select(trained, client.shared)} if client.payload.config.get("upload", True) else {}
-        return Payload(model, {"loss": score.loss / samples, "accuracy": score.correct / samples, "divergence": moved})
+        return Payload(model, {"loss": score.mean_loss, "accuracy": score.accuracy, "divergence": moved})
 
     def judge(self, client: Client, payload: Payload) -> Payload:
         """Score the global model on the client's validation data: sums, which the server pools."""
@@ -245,10 +230,6 @@ def _features(server: Server, client: int) -> list[float]:
     """The features of a client, then those of the server."""
     row, progress = server.memory.peek(client), server.state["progress"]
     return [row["loss"], row["accuracy"], row["divergence"], *progress.scores]
-
-
-def _counts(reply: Payload) -> dict[str, float]:
-    return {name: reply.number(name) for name in ("summed", "correct", "samples")}
 
 
 def _pooled(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float, int]:

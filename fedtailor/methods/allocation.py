@@ -1,6 +1,6 @@
 """Divides the work of a round among clients so that they wait little for each other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, floor
 
 NEARLY = 1e-9  # relative: times that differ by less are equal
@@ -87,6 +87,27 @@ def even_shares(times: Sequence[float], total: int) -> list[float]:
         slow |= late
     parts = [max(moment / time - 1, 0.05) for time in times]  # a twentieth of an epoch: a share of 0 has no logarithm
     return [part / sum(parts) for part in parts]
+
+
+def cohorts(seconds: Mapping[int, float], largest: int) -> list[dict[int, float]]:
+    """Divide clients into groups of ``largest`` at most, each with fast and slow ones, sorted by their times."""
+    order = sorted(seconds, key=lambda k: (seconds[k], k))
+    groups = -(-len(order) // largest)
+    return [{k: seconds[k] for k in order[place::groups]} for place in range(groups)]
+
+
+def beside(cohort: Mapping[int, float], client: int, seconds: float, largest: int) -> dict[int, float]:
+    """A cohort with one more client, sorted by time; in a full one it replaces the client with the nearest time."""
+    others = dict(cohort)
+    if len(others) >= largest:
+        del others[min(others, key=lambda k: (abs(others[k] - seconds), k))]
+    return cohorts({**others, client: seconds}, largest)[0]
+
+
+def relative(seconds: Mapping[int, float]) -> dict[int, float]:
+    """Divide times by the shortest."""
+    fastest = positive(min(seconds.values()))
+    return {k: positive(time) / fastest for k, time in seconds.items()}
 
 
 def positive(seconds: float) -> float:

@@ -46,7 +46,9 @@ class BWA(Adjusted):
         agent = self.agents.adjustment
         if not agent.can_learn and agent.learns_with(self.has_policy):
             return "epochs = 0: the agent never learns"
-        return super().inert()
+        if not self.has_policy and agent.decider == "agent" and agent.learn != "always":
+            return "without a policy it only explores, since it learns at the end of an episode: 'fedtailor pretrain'"
+        return None
 
     def _reward(self, before: float, after: float, highest: float, round: int, samples: int) -> float:
         if self.reward == "objective":

@@ -1,31 +1,21 @@
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedtailor.agents import Categorical, Kind, PPOSettings, Simplex
-from fedtailor.messages.payload import Number, Payload
-from fedtailor.methods.allocation import divide, positive
-from fedtailor.methods.base import AgentMethod, Card, Formerly
+from fedtailor.messages.payload import Payload
+from fedtailor.methods.allocation import beside, cohorts, divide, positive, relative
+from fedtailor.methods.base import AgentMethod, Card
 from fedtailor.methods.distillation import distilled
 from fedtailor.methods.entropy import label_entropy, reply_weights
-from fedtailor.methods.hapfl_state import ASSESSED, Allocation, Kept, Timeline, both_models
+from fedtailor.methods.hapfl_models import LiteAndLocal
+from fedtailor.methods.hapfl_state import Allocation, Kept, Timeline
 from fedtailor.methods.search import imitate_search, search_shares, search_sizes
-from fedtailor.models import (
-    TRAINING,
-    Inputs,
-    ModelFamily,
-    ModelSettings,
-    Network,
-    SideBySide,
-    count_flops,
-    model_family,
-    narrower,
-)
+from fedtailor.models import TRAINING, Network, SideBySide
 from fedtailor.parties import (
-    NO_POLICY,
     AgentTables,
     Ask,
     Client,
@@ -35,11 +25,9 @@ from fedtailor.parties import (
     Feature,
     Replies,
     Reward,
-    Schema,
     Server,
     Steps,
 )
-from fedtailor.weights import Weights, select
 
 SIZE, INTENSITY = "size", "intensity"  # the names of the decisions
 
@@ -53,7 +41,7 @@ class HAPFLAgents(AgentTables):
     intensity: PPOSettings = PPOSettings(hidden=(64, 64, 64), actor_lr=3e-4, buffer=5, discount=0.0)
 
 
-class HAPFL(AgentMethod):
+class HAPFL(LiteAndLocal):
     """Two agents choose every client's model size and number of epochs to avoid waiting (Chen et al., 2025).
 
     The run's model is the LiteModel, which all clients train together with a local model of one of ``sizes``.
@@ -79,11 +67,6 @@ class HAPFL(AgentMethod):
     counts_epochs: ClassVar = True
     carries: ClassVar = ("timeline",)
 
-    sizes: Annotated[ModelFamily | Literal["pair"], Formerly(())] = Field(
-        "pair",
-        description="the local models, smallest first; `pair`: the run's own model and one of half its width; empty: "
-        "one like the run's own model",
-    )
     adapts: Literal["both", "sizes", "intensities", "neither"] = Field(
         "both", description="what the agents decide in each round; otherwise the last of the sizes, and equal epochs"
     )
@@ -108,66 +91,27 @@ class HAPFL(AgentMethod):
 
     # On the server
 
-    def decisions(self, server: Server) -> Sequence[Decision]:
-        declared = []
-        if self.adapts in ("both", "sizes") and len(server.family) > 1:
-            kind, more = Categorical(len(server.family)), Feature("log work", len(server.family) - 1)
-            declared.append(self._decision(server, SIZE, kind, search_sizes, more))
-        if self.adapts in ("both", "intensities"):
-            declared.append(self._decision(server, INTENSITY, Simplex(), search_shares, Feature("log epochs")))
-        return declared
-
     def start_server(self, server: Server) -> None:
-        lite = count_flops(server.network, server.network.inputs)
-        flops = {name: lite + count_flops(network, network.inputs) for name, network in server.family.items()}
-        sizes = {name: network.weights() for name, network in server.family.items()}
-        server.state["hapfl"] = Kept(max(lite, 1), flops, sizes)
+        server.state["hapfl"] = Kept.of(server.network, server.family)
         server.state["timeline"] = Timeline()
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
-        kept: Kept = server.state["hapfl"]
-        first = server.moment.episode == 0 and server.round == 1 and not server.greedy
-        if first and self.warm and not self.has_policy and "agent" in (agent.decider for _, agent in self.agents):
-            imitate_search(server, SIZE, INTENSITY, list(kept.ratios.values()), self.warm)
-        # Lines 8-11: the times T^d
-        assessed: Replies = yield Ask("assess", dict.fromkeys(cohort, Payload(numbers={"flops": kept.lite})))
-        seconds = {k: assessed.computed(k, kept.work * reply.number("samples")) for k, reply in assessed.items()}
-        order = sorted(seconds, key=lambda k: (seconds[k], k))
-        # The final pass prepares more clients than a round can have: in groups of fast and slow ones, like cohorts.
-        groups = -(-len(order) // server.largest_cohort)
+        self._warm_start(server)
+        seconds: dict[int, float] = yield from self._assess(server, cohort)  # lines 8-11
         payloads: dict[int, Payload] = {}
-        for place in range(groups):
-            given: Allocation = yield from self._allocate(server, {k: seconds[k] for k in order[place::groups]})
+        for group in cohorts(seconds, server.largest_cohort):  # several in the final pass, which prepares all clients
+            given: Allocation = yield from self._allocate(server, group)  # line 12
             server.state["timeline"].latest = given
-            payloads |= {k: self._payload(server, given.sizes[k], given.epochs[k]) for k in given.sizes}  # line 13
+            payloads |= {k: self._payload(server, given.sizes[k], given.epochs[k]) for k in group}  # line 13
         return payloads
 
-    def welcome(self, server: Server, client: int) -> Steps:
-        """A new client's size is chosen beside the latest cohort, in the place of its client of nearest time."""
-        kept: Kept = server.state["hapfl"]
-        assessed: Replies = yield Ask("assess", {client: Payload(numbers={"flops": kept.lite})})
-        if client not in assessed:
-            return {}
-        seconds = assessed.computed(client, kept.work * assessed[client].number("samples"))
-        latest: Allocation | None = server.state["timeline"].latest
-        beside = {} if latest is None else dict(latest.seconds)
-        if len(beside) >= server.largest_cohort:
-            del beside[min(beside, key=lambda k: (abs(beside[k] - seconds), k))]
-        beside = dict(sorted({**beside, client: seconds}.items(), key=lambda item: (item[1], item[0])))
-        given: Allocation = yield from self._allocate(server, beside)
-        return {client: self._payload(server, given.sizes[client], given.epochs[client])}
-
     def finish(self, server: Server, replies: Replies) -> Steps:
-        timeline: Timeline = server.state["timeline"]
-        given = timeline.latest
-        assert given is not None
+        kept, timeline = server.state["hapfl"], server.state["timeline"]
+        given: Allocation = timeline.latest
         self._aggregate(server, replies, given.sizes)  # lines 20, 21
         # Line 22: rewards from the times T^l of the clients that answered. The framework does lines 23-30.
-        seconds = {}
-        for k in replies:
-            work = TRAINING * server.state["hapfl"].flops[given.sizes[k]] * server.sizes[k] * given.epochs[k]
-            seconds[k] = positive(replies.computed(k, work))
-        given.training = seconds
+        work = {k: kept.training(given.sizes[k], server.sizes[k], given.epochs[k]) for k in replies}
+        given.training = seconds = {k: positive(replies.computed(k, work[k])) for k in replies}
         timeline.first = timeline.first or given
         if len(seconds) < 2:
             return
@@ -182,89 +126,31 @@ class HAPFL(AgentMethod):
             if (name, None) in server.decisions:
                 yield Reward(server.decisions[name, None], value)
 
-    def models(self, server: Server) -> dict[str, Weights]:
-        sizes = server.state["hapfl"].sizes
-        return super().models(server) | {name: {**server.family[name].weights(), **sizes[name]} for name in sizes}
-
-    # On a client
-
-    def assess(self, client: Client, payload: Payload) -> Payload:
-        """Lines 9, 10: train the LiteModel for an epoch and discard it; skipped unless time is measured."""
-        if client.measured:
-            client.train(epochs=1)
-        client.spend(TRAINING * payload.number("flops") * client.samples)
-        return Payload(numbers={"samples": client.samples})
-
-    def receive(self, client: Client, payload: Payload) -> None:
-        client.load(payload["model"])
-        size = payload.config.get("size", next(iter(self.family(ModelSettings()))))
-        client.deploy(size)
-        client.model.load({**payload.groups.get(size, {}), **client.state.get(f"statistics of {size}", {})})
-
-    def fit(self, client: Client) -> None:
-        """Line 16."""
-        self._distil(client, client.payload.config.get("epochs"))
-
-    def _distil(self, client: Client, epochs: int | None) -> None:
-        lite, local, kind = client.network, client.model, client.criterion
-
-        def objective(_both: Network, inputs: Tensor, targets: Tensor) -> Tensor:
-            x, y = local(inputs), lite(inputs)
-            learned = distilled(kind, x, y, targets, hard=self.lambda1, soft=self.lambda2)  # L1, eq. 33
-            return learned + distilled(kind, y, x, targets, hard=self.lambda3, soft=self.lambda4)  # L2, eq. 34
-
-        both = SideBySide({"lite": lite, "local": local})
-        client.train(network=both, epochs=epochs, objective=objective)
-        if client.statistics == "local" and local.statistics:
-            client.state[f"statistics of {client.deployed}"] = select(local.weights(), local.statistics)
-
-    def adapt(self, client: Client) -> None:
-        """Train both models with the same objective, for as many passes as the client makes."""
-        self._distil(client, None)
-
-    def upload(self, client: Client) -> Payload:
-        """Lines 17, 18."""
-        lite, local = client.evaluate("val", client.network), client.evaluate("val", client.model)
-        numbers: dict[str, Number | list[Number]] = {
-            "entropy": label_entropy(client.data("train")[1]),
-            "lite accuracy": lite.correct / max(lite.samples, 1),
-            "local accuracy": local.correct / max(local.samples, 1),
-        }
-        own = select(client.model.weights(), client.shared_of(client.deployed))
-        return Payload({"model": select(client.weights(), client.shared), client.deployed: own}, numbers)
-
-    def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
-        return both_models(self._named, network, shared)
-
-    def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
-        return ASSESSED
-
-    # Allocation and aggregation
-
-    def _decision(self, server: Server, name: str, kind: Kind, search: Decider, more: Feature) -> Decision:
-        time, agent = Feature("time", scale="" if self.state == "ratio" else "log"), self.agents.of(name)
-        seen = [time, more] if self.state == "full" else [time]
-        return Decision(name, seen, {name: kind}, agent, server.largest_cohort, deciders={"search": search})
+    def _assess(self, server: Server, cohort: Sequence[int]) -> Steps:
+        """The times T^d of the clients that answer."""
+        kept: Kept = server.state["hapfl"]
+        assessed: Replies = yield Ask("assess", dict.fromkeys(cohort, Payload(numbers={"flops": kept.lite})))
+        return {k: assessed.computed(k, kept.assessing(reply.number("samples"))) for k, reply in assessed.items()}
 
     def _allocate(self, server: Server, seconds: Mapping[int, float]) -> Steps:
-        """Line 12: choose sizes and epochs of these clients, which are sorted by their assessed times T^d."""
+        """Choose sizes and epochs of these clients, which are sorted by their times T^d."""
         ratios: dict[str, float] = server.state["hapfl"].ratios  # M(a)
-        fastest = positive(min(seconds.values()))
-        times = {k: positive(seconds[k]) / fastest for k in seconds}  # T^d', eq. 16
-        sizes = dict.fromkeys(seconds, list(ratios)[-1])
-        each = max(1, server.training.epochs)
-        epochs, total = dict.fromkeys(seconds, each), each * len(seconds)
+        names, work, each = list(ratios), list(ratios.values()), max(1, server.training.epochs)
+        given = Allocation(dict(seconds), dict.fromkeys(seconds, names[-1]), dict.fromkeys(seconds, each))
+        times = relative(seconds)  # T^d', eq. 16
         if SIZE in server.decisions.declared:
-            work = [math.log(ratio / next(iter(ratios.values()))) for ratio in list(ratios.values())[1:]]
-            states = {k: [time, *(work if self.state == "full" else ())] for k, time in times.items()}  # S^1, eq. 17
-            decision = yield Decide(SIZE, states, context={"ratios": list(ratios.values())})
-            sizes = {k: list(ratios)[int(place)] for k, place in decision[SIZE].items()}  # A^1, eq. 18
+            more = [math.log(ratio / work[0]) for ratio in work[1:]]
+            states = {k: self._seen(time, *more) for k, time in times.items()}  # S^1, eq. 17
+            decision = yield Decide(SIZE, states, context={"ratios": work})
+            given.sizes = {k: names[int(place)] for k, place in decision[SIZE].items()}  # A^1, eq. 18
         if INTENSITY in server.decisions.declared and len(seconds) > 1:
-            more = [math.log(each)] if self.state == "full" else []
-            states = {k: [ratios[sizes[k]] * time, *more] for k, time in times.items()}  # S^2, eq. 24, 25
+            loads = {k: ratios[given.sizes[k]] * time for k, time in times.items()}
+            states = {k: self._seen(load, math.log(each)) for k, load in loads.items()}  # S^2, eq. 24, 25
+            total = each * len(seconds)
             decision = yield Decide(INTENSITY, states, context={"epochs": total})
-            epochs = dict(zip(seconds, divide(list(decision[INTENSITY].values()), total), strict=True))  # eq. 26, 27
-        return Allocation(dict(seconds), sizes, epochs)
+            epochs = divide(list(decision[INTENSITY].values()), total)  # A^2, eq. 26, 27
+            given.epochs = dict(zip(seconds, epochs, strict=True))
+        return given
 
     def _payload(self, server: Server, size: str, epochs: int) -> Payload:
         groups = {"model": server.weights, size: server.state["hapfl"].sizes[size]}
@@ -278,44 +164,89 @@ class HAPFL(AgentMethod):
                 weights = reply_weights(group, "local accuracy")
                 server.state["hapfl"].sizes[size] = server.average(group, size, weights=weights)
 
-    # Settings
+    # On a client
+
+    def assess(self, client: Client, payload: Payload) -> Payload:
+        """Lines 9, 10: train the LiteModel for an epoch and discard it; skipped unless time is measured."""
+        if client.measured:
+            client.train(epochs=1)
+        client.spend(TRAINING * payload.number("flops") * client.samples)
+        return Payload(numbers={"samples": client.samples})
+
+    def fit(self, client: Client) -> None:
+        """Line 16."""
+        self._distil(client, client.payload.config.get("epochs"))
+
+    def _distil(self, client: Client, epochs: int | None) -> None:
+        lite, local, kind = client.network, client.model, client.criterion
+
+        def objective(_both: Network, inputs: Tensor, targets: Tensor) -> Tensor:
+            x, y = local(inputs), lite(inputs)
+            learned = distilled(kind, x, y, targets, hard=self.lambda1, soft=self.lambda2)  # L1, eq. 33
+            return learned + distilled(kind, y, x, targets, hard=self.lambda3, soft=self.lambda4)  # L2, eq. 34
+
+        client.train(network=SideBySide({"lite": lite, "local": local}), epochs=epochs, objective=objective)
+        self.keep_statistics(client)
+
+    def upload(self, client: Client) -> Payload:
+        """Lines 17, 18."""
+        entropy = label_entropy(client.data("train")[1])
+        lite, local = (client.evaluate("val", network).accuracy for network in (client.network, client.model))
+        return Payload(self.trained(client), {"entropy": entropy, "lite accuracy": lite, "local accuracy": local})
+
+    # The agents
+
+    def decisions(self, server: Server) -> Sequence[Decision]:
+        declared, sizes = [], len(server.family)
+        if self.adapts in ("both", "sizes") and sizes > 1:
+            more = Feature("log work", sizes - 1)
+            declared.append(self._decision(server, SIZE, Categorical(sizes), search_sizes, more))
+        if self.adapts in ("both", "intensities"):
+            declared.append(self._decision(server, INTENSITY, Simplex(), search_shares, Feature("log epochs")))
+        return declared
+
+    def _decision(self, server: Server, name: str, kind: Kind, search: Decider, more: Feature) -> Decision:
+        features = self._seen(Feature("time", scale="" if self.state == "ratio" else "log"), more)
+        slots, deciders = server.largest_cohort, {"search": search}
+        return Decision(name, features, {name: kind}, self.agents.of(name), slots, deciders=deciders)
+
+    def _seen(self, time: Any, *more: Any) -> list[Any]:
+        """What agents see of a client: its time and, in the state `full`, what is the same for all clients."""
+        return [time, *more] if self.state == "full" else [time]
+
+    def _warm_start(self, server: Server) -> None:
+        first = server.moment.episode == 0 and server.round == 1 and not server.greedy
+        if first and self.warm and not self.has_policy and "agent" in (agent.decider for _, agent in self.agents):
+            imitate_search(server, SIZE, INTENSITY, list(server.state["hapfl"].ratios.values()), self.warm)
+
+    def rehearsal(self) -> AgentMethod:
+        from fedtailor.methods.hapfl_rehearsal import HAPFLRehearsal  # which extends this class
+
+        return HAPFLRehearsal.model_validate(dict(super().rehearsal()))
+
+    def learned(self, server: Server) -> dict[str, Any]:
+        return {}  # the timeline is not part of a policy
 
     def inert(self) -> str | None:
         if self.adapts in ("both", "sizes") and self.sizes != "pair" and len(self.sizes) < 2:
             return "there is only one size of local models: name several in method.sizes"
         return super().inert() if self.adapts != "neither" else None
 
-    def passes(self, epochs: int) -> float:
-        return 2.0 * epochs  # of the LiteModel and of the local model
+    # Clients from outside the federation
 
-    def family(self, model: ModelSettings) -> dict[str, ModelSettings]:
-        return model_family(self._named, running_statistics=model.running_statistics) or {"local": model}
+    def welcome(self, server: Server, client: int) -> Steps:
+        """A new client's size is chosen beside the latest cohort, in the place of its client of nearest time."""
+        seconds: dict[int, float] = yield from self._assess(server, [client])
+        if not seconds:
+            return {}
+        latest: Allocation | None = server.state["timeline"].latest
+        cohort = beside(latest.seconds if latest else {}, client, seconds[client], server.largest_cohort)
+        given: Allocation = yield from self._allocate(server, cohort)
+        return {client: self._payload(server, given.sizes[client], given.epochs[client])}
 
-    @property
-    def _named(self) -> ModelFamily:
-        return () if self.sizes == "pair" else self.sizes  # a run knows the pair; elsewhere there is one size
-
-    @property
-    def assumes_devices(self) -> bool:
-        return self.sizes == "pair"  # with sizes of their own, users have had equal devices
-
-    def completed(self, model: ModelSettings, inputs: Inputs) -> Self:
-        smaller = narrower(model.name, model.arguments, inputs) if self.sizes == "pair" else None
-        if smaller is None:
-            return self.model_copy(update={"sizes": self._named})
-        own = model.model_dump(mode="json", exclude={"running_statistics"}, exclude_defaults=True)
-        return self.model_copy(update={"sizes": ({**own, **smaller}, {"name": model.name, **own})})
-
-    def rehearsal(self) -> AgentMethod:
-        from fedtailor.methods.hapfl_rehearsal import HAPFLRehearsal  # which extends this class
-
-        settings = {name: getattr(self, name) for name in HAPFL.model_fields}
-        return HAPFLRehearsal.model_validate(
-            {**settings, "agents": self.agents.changed(learn="always"), "policy": self.own_policy or NO_POLICY}
-        )
-
-    def learned(self, server: Server) -> dict[str, Any]:
-        return {}  # the timeline is not part of a policy
+    def adapt(self, client: Client) -> None:
+        """Train both models with the same objective, for as many passes as the client makes."""
+        self._distil(client, None)
 
 
 HAPFL.card = Card(

@@ -1,9 +1,10 @@
-"""The state of HAPFL's server, and the form of its clients' replies."""
+"""What HAPFL's server keeps: its models and their work, and the allocations of rounds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fedtailor.models import TRAINING, ModelFamily, Network, build, model_family
-from fedtailor.parties import Range, Schema, State, Tensors
+from fedtailor.models import TRAINING, Network, count_flops
+from fedtailor.parties import State
 from fedtailor.weights import Weights
 
 
@@ -25,15 +26,25 @@ class Kept(State):
     flops: dict[str, int]  # the same for both models, by size; M(a) is their ratio to `lite`
     sizes: dict[str, Weights]  # the model of every size
 
-    @property
-    def work(self) -> int:
-        """Multiply-adds of a step of the LiteModel with one sample."""
-        return TRAINING * self.lite
+    @classmethod
+    def of(cls, network: Network, family: Mapping[str, Network]) -> "Kept":
+        """What is kept at the start, for a LiteModel and the networks of all sizes."""
+        lite = count_flops(network, network.inputs)
+        flops = {name: lite + count_flops(local, local.inputs) for name, local in family.items()}
+        return cls(max(lite, 1), flops, {name: local.weights() for name, local in family.items()})
 
     @property
     def ratios(self) -> dict[str, float]:
         """M(a) of every size."""
         return {name: flops / self.lite for name, flops in self.flops.items()}
+
+    def assessing(self, samples: float) -> float:
+        """Multiply-adds of an epoch of the LiteModel."""
+        return TRAINING * self.lite * samples
+
+    def training(self, size: str, samples: int, epochs: int) -> float:
+        """Multiply-adds of epochs of both models."""
+        return TRAINING * self.flops[size] * samples * epochs
 
 
 @dataclass
@@ -42,17 +53,3 @@ class Timeline(State):
 
     first: Allocation | None = None
     latest: Allocation | None = None
-
-
-ASSESSED = Schema(numbers={"samples": Range("train", "train", whole=True)})
-NUMBERS = {"entropy": Range(0), "lite accuracy": Range(0, 1), "local accuracy": Range(0, 1)}
-
-
-def both_models(sizes: ModelFamily, network: Network, shared: frozenset[str]) -> Schema:
-    """A reply with the LiteModel and the model of one of these sizes, without running statistics where they stay."""
-    family = {name: build(model, network.inputs, 0) for name, model in model_family(sizes).items()}
-    groups = {
-        name: Tensors(frozenset(local.names), optional=True, may_lack=local.statistics)
-        for name, local in (family or {"local": network}).items()
-    }
-    return Schema({"model": Tensors(shared), **groups}, NUMBERS)

@@ -327,8 +327,7 @@ class HeadMixing(AgentMethod):
 
     def facts(self, client: Client) -> dict[str, Any]:
         """The numbers of samples, and the validation accuracy of the network's model."""
-        score = client.evaluate("val")
-        return {**self.counts(client), "accuracy": score.correct / max(score.samples, 1)}
+        return {**self.counts(client), "accuracy": client.evaluate("val").accuracy}
 
     def counts(self, client: Client) -> dict[str, Any]:
         return {"samples": client.samples, "validation": len(client.data("val")[1])}

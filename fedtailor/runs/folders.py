@@ -1,10 +1,7 @@
 """The folder of a run: a fresh name for it, and when an old one may be replaced."""
 
-import fcntl
 import os
-import re
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from fedtailor.errors import UserError
@@ -65,26 +62,9 @@ def check_place(place: Path, overwrite: bool) -> None:
         raise UserError(f"{place} also holds {', '.join(foreign[:3])}: move it away, then --overwrite replaces the run")
 
 
-def remove_drafts(place: Path) -> None:
-    """Remove folders beside a run's that a killed process was making; a folder in the making is locked."""
-    form = re.compile(rf"\.{re.escape(place.name)}-[a-z0-9_]{{8}}")
-    for draft in place.parent.iterdir():
-        if form.fullmatch(draft.name) and {path.name for path in draft.iterdir()} <= OURS:
-            with suppress(OSError):
-                lock = lock_folder(draft)
-                shutil.rmtree(draft, ignore_errors=True)
-                os.close(lock)
-
-
-def lock_folder(folder: Path) -> int:
-    """Lock a folder until the returned handle is closed or this process ends; raise an OSError if it is locked."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise
-    return handle
+def is_of_a_run(draft: Path) -> bool:
+    """Whether a draft holds nothing but what belongs to a run."""
+    return {path.name for path in draft.iterdir()} <= OURS
 
 
 def remove(place: Path) -> None:

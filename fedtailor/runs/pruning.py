@@ -1,7 +1,6 @@
 """What can be deleted below a folder of runs, how large it is, and its deletion. Results stay readable."""
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -12,12 +11,13 @@ from typing import Any, Literal
 from fedtailor.errors import UserError, unknown
 from fedtailor.runs.checkpoints import BEST, KEPT, prefix
 from fedtailor.runs.disk import free_bytes
-from fedtailor.runs.folders import OURS, all_runs, lock_folder, remove
+from fedtailor.runs.drafts import DRAFT, is_left, is_of_a_file, locked
+from fedtailor.runs.exporting.writing import is_of_exports
+from fedtailor.runs.folders import OURS, all_runs, is_of_a_run, remove
 from fedtailor.runs.store import Store, in_use, lock
 from fedtailor.runs.tables import SCHEMA
 
 Kind = Literal["drafts", "checkpoints", "models", "states", "run"]
-DRAFT = re.compile(r"\..+-([a-z0-9_]{8}|removed-[0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,8 @@ def delete(items: Sequence[Item], say: Callable[[str], None] = lambda sentence: 
                 remove(place)
                 os.close(held)
             elif those[0].kind == "drafts":
-                held = lock_folder(place)
-                shutil.rmtree(place)
-                os.close(held)
+                with locked(place):  # raises if a process has begun to write it
+                    shutil.rmtree(place)
             else:
                 _delete_parts(place, [item.kind for item in those])
         except OSError as error:
@@ -173,14 +172,12 @@ def _check_whole(place: Path) -> None:
 
 
 def _drafts(folder: Path) -> Iterator[Path]:
-    """Folders that a killed process was making or removing; a folder in the making is locked."""
+    """Folders that a killed process was making or removing: of runs, exports and files."""
     for path in sorted(folder.rglob(".*-*")):
-        if not DRAFT.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
-            continue
-        with suppress(OSError):
-            if {inner.name for inner in path.iterdir()} <= OURS:
-                os.close(lock_folder(path))
-                yield path
+        if DRAFT.fullmatch(path.name) and any(
+            is_left(path, ours) for ours in (is_of_a_run, is_of_exports, is_of_a_file)
+        ):
+            yield path
 
 
 def _size(place: Path) -> int:

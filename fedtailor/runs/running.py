@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +20,11 @@ from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.completion import completed, devices_note
 from fedtailor.runs.deployed import outline
 from fedtailor.runs.disk import check_disk, least_bytes
+from fedtailor.runs.drafts import new_draft, remove_drafts
 from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import Interrupted, run_episodes
 from fedtailor.runs.fitting import measuring_of
-from fedtailor.runs.folders import check_place, fresh_name, lock_folder, remove, remove_drafts
+from fedtailor.runs.folders import check_place, fresh_name, is_of_a_run, remove
 from fedtailor.runs.growing import check_growth, check_rounds, grow
 from fedtailor.runs.ledger import check_states
 from fedtailor.runs.loop import ClientsFailed
@@ -309,9 +309,8 @@ def _create(
     """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        remove_drafts(place)
-        draft = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-        lock = lock_folder(draft)
+        remove_drafts(place, is_of_a_run)
+        draft, lock = new_draft(place, 0o700)
     except OSError as error:
         raise UserError(f"{place} cannot be made: {error.strerror}") from None
     try:
@@ -343,7 +342,8 @@ def _create(
         shutil.rmtree(draft, ignore_errors=True)
         raise UserError(f"{place} cannot be made: {getattr(error, 'strerror', None) or error}") from None
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
 
 
 def _named_clients(federation: Federation) -> Iterator[dict[str, Any]]:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from fedtailor.errors import UserError
 from fedtailor.runs import Exported, Predictions
+from fedtailor.runs.drafts import file_at_once
 from fedtailor.runs.exporting.card import calibration_sentence
 from fedtailor.runs.exporting.formats import FILES
 from fedtailor.runs.exporting.loading import CARD
@@ -73,13 +73,8 @@ def show_predictions(done: Predictions, out: Path | None, as_json: bool) -> None
         print(text, end="")
         return
     check_new(out)
-    draft = out.with_name(f".{out.name}-{token_hex(4)}")
-    try:
-        with writing(out):
-            draft.write_text(text, encoding="utf-8", newline="")
-            os.rename(draft, out)
-    finally:
-        draft.unlink(missing_ok=True)
+    with writing(out), file_at_once(out) as draft:
+        draft.write_text(text, encoding="utf-8", newline="")
     console.messages().print(f"written to {out}: {len(done.samples)} predictions")
 
 

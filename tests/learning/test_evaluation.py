@@ -69,3 +69,9 @@ def test_outcomes_can_be_used_for_further_computation() -> None:
     lost, _ = outcomes(cnn(), *images(5), "cross-entropy")
     lost.mul_(2)
     assert not lost.requires_grad
+
+
+def test_the_means_of_a_score_by_hand() -> None:
+    score = Score(correct=3, loss=2.0, samples=4)
+    assert (score.accuracy, score.mean_loss) == (0.75, 0.5)
+    assert (Score(0, 0.0, 0).accuracy, Score(0, 0.0, 0).mean_loss) == (0.0, 0.0)

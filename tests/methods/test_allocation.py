@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtailor.methods.allocation import best_epochs, best_sizes, divide, even_shares
+from fedtailor.methods.allocation import beside, best_epochs, best_sizes, cohorts, divide, even_shares, relative
 
 
 def test_a_division_by_hand() -> None:
@@ -134,3 +134,27 @@ def test_even_shares_let_all_end_together_but_who_is_too_slow_for_one_epoch() ->
     """Times 1, 2, 4 and 14 epochs: all end at 8, after 8, 4, 2. With a time of 100, it has one, and 13 are left."""
     assert divide(even_shares([1.0, 2.0, 4.0], 14), 14) == [8, 4, 2]
     assert divide(even_shares([1.0, 1.0, 100.0], 13), 13) == [6, 6, 1]
+
+
+def test_cohorts_by_hand() -> None:
+    """Five clients, at most two in a group: three groups, each of every third in the order of times, then of ids."""
+    times = {0: 5.0, 1: 1.0, 2: 3.0, 3: 1.0, 4: 4.0}  # in order: 1, 3, 2, 4, 0
+    found = cohorts(times, 2)
+    assert [list(group.items()) for group in found] == [[(1, 1.0), (4, 4.0)], [(3, 1.0), (0, 5.0)], [(2, 3.0)]]
+    assert [list(group) for group in cohorts(times, 5)] == [[1, 3, 2, 4, 0]]
+    assert cohorts({}, 2) == []
+
+
+def test_a_new_client_replaces_the_nearest_of_a_full_cohort_by_hand() -> None:
+    """4 is 2 from both 2 and 6: client 5, the smaller id, gives its place up."""
+    cohort = {5: 2.0, 7: 6.0, 6: 9.0}
+    assert list(beside(cohort, 20, 4.0, 3).items()) == [(20, 4.0), (7, 6.0), (6, 9.0)]
+    assert list(beside(cohort, 20, 4.0, 4).items()) == [(5, 2.0), (20, 4.0), (7, 6.0), (6, 9.0)]
+    assert beside({}, 20, 4.0, 3) == {20: 4.0}
+    assert len(cohort) == 3
+
+
+def test_relative_times_by_hand() -> None:
+    """A client without data takes no time; it counts as 10^-12 seconds, since ratios need positive times."""
+    assert relative({3: 2.0, 1: 6.0}) == {3: 1.0, 1: 3.0}
+    assert relative({0: 0.0, 1: 1.0}) == {0: 1.0, 1: 1 / 1e-12}

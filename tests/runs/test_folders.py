@@ -9,7 +9,8 @@ import pytest
 
 import fedtailor
 from fedtailor.methods import Client, Method
-from fedtailor.runs.folders import fresh_name, lock_folder
+from fedtailor.runs.drafts import lock_folder
+from fedtailor.runs.folders import fresh_name
 
 SMALL: dict[str, Any] = {"rounds": 1, "data": {"clients": 2, "samples": 60}, "engine": {"kind": "inline"}}
 

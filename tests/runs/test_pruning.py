@@ -15,6 +15,7 @@ import pytest
 import fedtailor
 from fedtailor.errors import UserError
 from fedtailor.runs import pruning
+from fedtailor.runs.drafts import lock_folder
 from fedtailor.runs.pruning import Item, choose, delete, prunable
 from fedtailor.runs.store import DATABASE, Store
 from tests.support import old_database
@@ -146,7 +147,7 @@ def test_drafts_of_killed_processes_go_and_those_in_the_making_stay(runs: Path) 
         (runs / name).mkdir()
         (runs / name / "experiment.toml").write_text("rounds = 1")
     (runs / ".other-abcd1234" / "thesis.tex").write_text("mine")
-    held = pruning.lock_folder(runs / ".one-inmaking")
+    held = lock_folder(runs / ".one-inmaking")
     try:
         drafts = of(runs, "drafts")
         assert [item.name for item in drafts] == [".one-abcd1234", ".one-removed-17"]

@@ -43,6 +43,7 @@ TESTED_BY = {
     "learning/options": ("learning/test_training",),
     "learning/settings": ("learning/test_schedules", "learning/test_training"),
     "methods/adjustment": ("methods/test_bwa", "methods/test_adaptive_aw", "methods/test_adaptive_b"),
+    "methods/hapfl_models": ("methods/test_hapfl", "methods/test_reply_schema"),
     "methods/hapfl_rehearsal": ("methods/test_hapfl",),
     "methods/hapfl_state": ("methods/test_hapfl",),
     "methods/head_mixing": ("methods/test_pfedrlla", "methods/test_pfedrlla_after"),

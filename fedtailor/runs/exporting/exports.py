@@ -6,9 +6,10 @@ from pathlib import Path
 
 from fedtailor.data import Federation
 from fedtailor.errors import UserError
+from fedtailor.runs.drafts import folder_at_once
 from fedtailor.runs.exporting.finding import NoModel, RunModels
 from fedtailor.runs.exporting.formats import chosen_formats
-from fedtailor.runs.exporting.writing import Deployable, folder_at_once, write_files, write_model
+from fedtailor.runs.exporting.writing import Deployable, is_of_exports, write_files, write_model
 
 DEFAULT = ("safetensors",)
 Progress = Callable[[int, int], None]  # models written so far, and of how many
@@ -114,7 +115,7 @@ def export_clients(
     (20, 'client-3', {})
     """
     chosen, place = chosen_formats(formats), Path(target)
-    with RunModels(run, federation) as models, folder_at_once(place) as draft:
+    with RunModels(run, federation) as models, folder_at_once(place, is_of_exports) as draft:
         folders: dict[str, Path] = {}
         missing: dict[str, str] = {}
         for done, client in enumerate(models.clients, 1):
@@ -180,7 +181,7 @@ def export_server(
 ) -> Exported:
     """Write all models of the server into one folder: the global model, those of groups, those of sizes."""
     chosen, place = chosen_formats(formats), Path(target)
-    with RunModels(run) as models, folder_at_once(place) as draft:
+    with RunModels(run) as models, folder_at_once(place, is_of_exports) as draft:
         held = models.server()
         if not held:
             _named(models, held, "global")

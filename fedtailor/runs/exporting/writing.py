@@ -1,13 +1,9 @@
 """Writes an export: the model in its formats, its card and its pre-processing, all at once or not at all."""
 
 import json
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -25,6 +21,7 @@ from fedtailor.learning.temperature import Calibration, calibrate
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.models import ModelSettings, build
 from fedtailor.models.catalogue import auto_name
+from fedtailor.runs.drafts import folder_at_once
 from fedtailor.runs.environment import environment
 from fedtailor.runs.exporting.card import MODEL_CARD, page
 from fedtailor.runs.exporting.formats import (
@@ -45,6 +42,7 @@ from fedtailor.weights import Weights
 
 CHECKED = 256  # samples on which a program is compared with the model
 BATCH = 1024
+WRITTEN = {*FILES.values(), CARD, MODEL_CARD, PREPROCESSING}  # the files of an export
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def write_model(
     UserError
         If the folder exists or cannot be written, or if a format cannot be made of the network.
     """
-    with folder_at_once(target, again) as draft:
+    with folder_at_once(target, is_of_exports, again) as draft:
         write_files(draft, model, formats, licence)
     return target
 
@@ -143,43 +141,13 @@ def write_files(
     (draft / MODEL_CARD).write_text(page(card), encoding="utf-8")
 
 
-@contextmanager
-def folder_at_once(target: Path, again: bool = False) -> Iterator[Path]:
-    """A folder to write into, which becomes ``target`` at the end: it is complete or does not exist.
-
-    With ``again``, it replaces a folder of that name.
-    """
-    if os.path.lexists(target) and not again:
-        raise UserError(f"{target} exists: name another folder with --out")
-    # Not mkdtemp: an export is made to be passed on, so it has the mode of the umask.
-    draft = target.parent / f".{target.name}-{token_hex(4)}"
-    absent = [folder for folder in target.parents if not folder.exists()]
-    try:
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        draft.mkdir()
-        yield draft
-        _replace(draft, target)
-    except OSError as error:
-        if again:
-            raise
-        if isinstance(error, FileExistsError | NotADirectoryError):
-            raise UserError(f"{target} cannot be written: {target.parent} is not a folder") from None
-        raise UserError(f"{target} cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-        with suppress(OSError):  # a folder that is not empty stays
-            for folder in absent:
-                folder.rmdir()
-
-
-def _replace(draft: Path, target: Path) -> None:
-    if target.is_dir():
-        old = draft.with_name(f"{draft.name}-old")
-        os.rename(target, old)
-        os.rename(draft, target)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.rename(draft, target)
+def is_of_exports(draft: Path, deeper: bool = True) -> bool:
+    """Whether a draft holds nothing but files of an export, or folders with files of an export."""
+    return all(
+        not path.is_symlink()
+        and ((path.name in WRITTEN and path.is_file()) or (deeper and path.is_dir() and is_of_exports(path, False)))
+        for path in draft.iterdir()
+    )
 
 
 def _weights(weights: Weights) -> dict[str, bytes]:

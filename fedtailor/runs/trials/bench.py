@@ -12,7 +12,7 @@ from fedtailor.data import Federation
 from fedtailor.engines import EngineSettings, cores
 from fedtailor.errors import UserError
 from fedtailor.runs import toml
-from fedtailor.runs.folders import lock_folder
+from fedtailor.runs.drafts import lock_folder
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import read_toml
 from fedtailor.runs.trials.lanes import Lanes

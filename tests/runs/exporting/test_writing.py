@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,9 @@ import fedtailor
 from fedtailor.data import Federation
 from fedtailor.errors import UserError
 from fedtailor.learning.temperature import calibrate
-from fedtailor.runs.exporting.writing import folder_at_once
+from fedtailor.runs.drafts import folder_at_once
+from fedtailor.runs.exporting.writing import is_of_exports
+from fedtailor.runs.pruning import delete, prunable
 from tests.runs.exporting.conftest import SETTINGS
 
 
@@ -144,14 +147,14 @@ def test_an_interrupted_export_leaves_what_was_there(tmp_path: Path) -> None:
     (tmp_path / "model" / "old").write_text("old")
 
     def interrupted() -> None:
-        with folder_at_once(tmp_path / "model", again=True) as draft:
+        with folder_at_once(tmp_path / "model", is_of_exports, again=True) as draft:
             (draft / "new").write_text("new")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "old"]
-    with folder_at_once(tmp_path / "model", again=True) as draft:
+    with folder_at_once(tmp_path / "model", is_of_exports, again=True) as draft:
         (draft / "new").write_text("new")
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "new"]
 
@@ -166,22 +169,58 @@ def test_an_export_has_the_mode_of_the_umask(run: Path, tmp_path: Path) -> None:
     assert [place.stat().st_mode & 0o777 for place in (folder, adapted)] == [0o755, 0o755]
 
 
-KILLED = """
-import os, signal, sys
-import fedtailor
+WAITING = """
+import sys
+from fedtailor.__main__ import main
 from fedtailor.runs.exporting import writing
-writing.page = lambda card: os.kill(os.getpid(), signal.SIGKILL)  # the last file of an export
-fedtailor.export_client(sys.argv[1], 1, sys.argv[2])
+
+
+def wait(card):  # before the last file of an export
+    print("drafting", flush=True)
+    sys.stdin.read()
+
+
+writing.page = wait
+main(sys.argv[1:])
 """
 
 
-def test_an_export_that_is_killed_leaves_no_folder_of_that_name(run: Path, exported: Path, tmp_path: Path) -> None:
-    place = tmp_path / "one"
-    done = subprocess.run([sys.executable, "-c", KILLED, run, place], capture_output=True)
-    assert done.returncode == -signal.SIGKILL
-    assert not place.exists()
+def test_the_draft_of_a_killed_export_goes_with_the_next_and_one_in_the_making_stays(
+    run: Path, exported: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "out" / "one"
+    command = [sys.executable, "-c", WAITING, "export", str(run), "--client", "1", "--out", str(place)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "drafting\n"
+            (draft,) = place.parent.iterdir()
+            written = {file.name for file in draft.iterdir()}
+            assert {"model.safetensors", "card.json"} <= written
+            fedtailor.export_client(run, 1, place)  # meanwhile
+            assert prunable(tmp_path) == []
+            assert {file.name for file in draft.iterdir()} == written
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert [item.folder for item in prunable(tmp_path)] == [draft]
+    fedtailor.export_client(run, 1, place.with_name("two"))  # of another name
+    assert draft.exists()
+    shutil.rmtree(place)
     folder = fedtailor.export_client(run, 1, place)
+    assert sorted(path.name for path in place.parent.iterdir()) == ["one", "two"]
     assert (folder / "model.safetensors").read_bytes() == (exported / "model.safetensors").read_bytes()
+
+
+def test_the_draft_of_a_killed_export_of_all_clients_goes(run: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WAITING, "export", str(run), "--all", "--out", str(tmp_path / "all")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "drafting\n"
+        process.kill()
+    (item,) = prunable(tmp_path)
+    assert (item.kind, delete([item])) == ("drafts", item.bytes)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_model_of_a_new_client_has_formats_and_a_temperature_of_its_own(run: Path, tmp_path: Path) -> None:
