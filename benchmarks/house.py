@@ -17,7 +17,11 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "house.md"
 SYSTEMS = ("fedah", "fedalp", "hapfl", "bwa", "pfedrlla", "feddrl", "fedddrl")
-SHARED = {"bwa": ("adjustment",), "pfedrlla": ("head_mixing",)}  # what else a reader of the method reads
+SHARED = {  # what else a reader of the method reads
+    "bwa": ("adjustment",),
+    "hapfl": ("hapfl_models", "hapfl_state", "allocation"),
+    "pfedrlla": ("head_mixing",),
+}
 LARGE = 450  # lines of a file
 
 
