@@ -96,7 +96,7 @@ docs: .venv/tested
 LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement
 SELF := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.venv/installed: .venv/torch pyproject.toml requirements/core.lock
+.venv/installed: .venv/torch pyproject.toml setup.py requirements/core.lock
 	$(LOCKED) requirements/core.lock
 	$(SELF)
 	@touch $@

@@ -138,7 +138,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     source = out / "source"  # a copy, because a build leaves files that the next one would take along
     shutil.copytree(ROOT / "fedtailor", source / "fedtailor", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(out)]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True, cwd=out)
@@ -149,6 +149,23 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("fedtailor/")}
     listed = subprocess.run(["git", "ls-files", "fedtailor"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert inside == set(listed.stdout.split())
+
+
+def test_the_page_on_a_package_index_has_no_relative_link(wheel: Path) -> None:
+    """The README's links and pictures lead nowhere outside the repository."""
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = [each for each in opened.namelist() if each.endswith(".dist-info/METADATA")]
+        page = opened.read(name).decode()
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(targets) == len(re.findall(r"\]\(([^)]+)\)", readme)) > 50
+    assert [each for each in targets if not each.startswith("https://")] == []
+    inside = [re.sub(r"^https://github.com/fedtailor/fedtailor/(?:blob|raw)/[^/]+/", "", each) for each in targets]
+    assert [
+        each for each in inside if not each.startswith("https://") and not (ROOT / each.split("#")[0]).exists()
+    ] == []
+    assert "![A run in the dashboard" in page
+    assert "Description-Content-Type: text/markdown" in page
 
 
 def closure(names: set[str]) -> set[str]:
