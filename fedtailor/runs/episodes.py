@@ -138,7 +138,7 @@ def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> It
     if doubt := dealt_anew(settings.data, job.federation.samples):
         yield doubt
     if settings.training.precision == "bf16" and not remote and not native_bf16(settings.engine.device):
-        yield "training.precision = 'bf16': this machine emulates bf16, which is slow and may give other last digits"
+        yield "training.precision = 'bf16': it is slow on this machine, and may give other last digits"
 
 
 @contextmanager
