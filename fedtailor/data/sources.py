@@ -41,7 +41,7 @@ class Source:
     folders: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     note: str = ""
-    divided: bool = False  # its groups are its clients, such as hospitals: by default nobody deals them out anew
+    divided: bool = False  # its groups are its clients, such as hospitals: by default they are not dealt out anew
     options: str = ""  # the table of the settings with arguments of ``read``
     preprocess: Mapping[str, Any] = field(default_factory=dict)  # [data.preprocess] if the settings have none
 

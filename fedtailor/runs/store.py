@@ -38,7 +38,7 @@ class Store:
                 self._lock = lock(folder) if write else _shared_lock(folder)
                 if self._lock is not None:
                     opened.callback(os.close, self._lock)
-            if still:  # without a log of writes, and while nobody writes, SQLite needs no files of its own
+            if still:  # without a log of writes, and while no process writes, SQLite needs no files of its own
                 log = self.path.with_name(f"{DATABASE}-wal")
                 quiet = self._lock is not None and not (log.exists() and log.stat().st_size)
                 mode = "mode=ro&immutable=1" if quiet else "mode=ro"
@@ -320,7 +320,7 @@ def in_use(folder: Path) -> bool:
 
 
 def _shared_lock(folder: Path) -> int | None:
-    """Keep other processes from running this run; None if one runs it now, or if nobody ever did."""
+    """Keep other processes from running this run; None if one runs it now, or if none ever did."""
     try:
         file = os.open(folder / "run.lock", os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:

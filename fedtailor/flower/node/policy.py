@@ -134,7 +134,7 @@ class Spent:
 
 
 def may_show_peers(kind: type[Method]) -> bool:
-    """Whether clients receive models of others, or nobody declared that they do not."""
+    """Whether clients receive models of others, or no method declared that they do not."""
     undeclared = kind.card is Method.card and kind.prepare is not Method.prepare
     return kind.card.shows_peers or undeclared
 
