@@ -21,7 +21,7 @@ from fedtailor.devices import VirtualClock, virtual_clock
 from fedtailor.devices.profiles import UNITS
 from fedtailor.engines import Inline, Job, Result
 from fedtailor.errors import UserError
-from fedtailor.methods import Method, Payload, spec
+from fedtailor.methods import Payload, spec
 from fedtailor.runs.accounting import Promise
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.callbacks import Callback
@@ -166,16 +166,12 @@ def _settings(store: Store, run: Path) -> Experiment:
     if not store.rows("SELECT 1 FROM rounds LIMIT 1"):
         raise UserError(f"{run} has no complete round yet: there is no model to adapt")
     settings = experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
-    if store.meta("nodes") is not None and settings.method.uses_clock and _welcomes(settings.method):
+    if store.meta("nodes") is not None and settings.method.uses_clock and "welcome" in settings.method.changes:
         raise UserError(
             f"{run} is a federation whose method, {spec(settings.method)}, chooses a model by measured times of "
             "devices: a new client joins it with 'fedtailor join'"
         )
     return settings
-
-
-def _welcomes(method: Method) -> bool:
-    return type(method).welcome is not Method.welcome
 
 
 def _federation(store: Store, settings: Experiment, data: NewData, name: str, label: str | None) -> Federation:

@@ -249,7 +249,7 @@ def _shared_weights(server: Server, method: Method, start: Start, place: Path) -
     name = start.model or "global"
     if name in models:
         return models[name], True
-    if start.model is None and type(method).models is Method.models and server.weights:
+    if start.model is None and "models" not in method.changes and server.weights:
         return server.weights, False
     held = f"it holds {', '.join(sorted(models))}; name one with start.model" if models else "it holds none"
     raise UserError(f"{place} has no {name!r} model on its server to start from: {spec(method)}: {held}")
