@@ -89,7 +89,7 @@ def compare_in(folder: Path, settings: "Experiment", as_json: bool, quiet: bool)
 
 
 def is_comparison(folder: Path) -> bool:
-    from fedtailor.runs.comparing import PLAN
+    from fedtailor.runs.folders import PLAN
 
     return (folder / PLAN).is_file()
 

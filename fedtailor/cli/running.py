@@ -114,7 +114,7 @@ def resume(
             raise UserError(f"{run} is a comparison: only a pre-training has episodes")
         if rounds is not None:
             raise UserError(f"{run} is a comparison: only a single run can get more rounds")
-        settings = settings_from(run / runs.comparing.PLAN, shared_options(workers=workers, engine=engine, track=track))
+        settings = settings_from(run / runs.folders.PLAN, shared_options(workers=workers, engine=engine, track=track))
         compare_in(run, settings, as_json, quiet)
         return
     given = {"kind": engine, "workers": workers}
