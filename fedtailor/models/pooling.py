@@ -16,7 +16,7 @@ MEDIUM = 2**15  # the same without a gradient, which takes two calls
 
 
 class Pool(nn.MaxPool2d):
-    """A 2 x 2 max-pool; for many channels-last images with even sides faster than torch's, in fp32 without a gradient."""
+    """A 2 x 2 max-pool; many channels-last images with even sides are pooled faster, fp32 only without a gradient."""
 
     def __init__(self) -> None:
         super().__init__(2)
