@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import fedtailor
+import fedtailor.runs
 
 HOUSE = Path(fedtailor.__file__).parent
 FILES = sorted(HOUSE.rglob("*.py"))
 
 # A room may import the rooms above it, never those below; rooms of one line do not know each other.
 ORDER = [
-    ("errors", "version", "seeding"),
+    ("errors", "version", "seeding", "records"),
     ("imports",),
     ("weights",),
     ("robust",),
@@ -114,6 +115,14 @@ def in_a_fresh_process(code: str) -> str:
 def test_importing_the_package_loads_nothing_heavy() -> None:
     heavy = "{'torch', 'numpy', 'pydantic', 'scipy', 'sklearn', 'matplotlib', 'fedtailor.runs'}"
     assert in_a_fresh_process(f"import sys, fedtailor; print(sorted({heavy} & sys.modules.keys()))").strip() == "[]"
+
+
+def test_the_room_of_runs_opens_as_lazily_and_promises_what_it_has() -> None:
+    assert set(fedtailor.runs._HOMES) == set(fedtailor.runs.__all__)
+    for name in fedtailor.runs.__all__:
+        assert getattr(fedtailor.runs, name) is not None
+    with pytest.raises(AttributeError, match="nothing_like_this"):
+        _ = fedtailor.runs.nothing_like_this
 
 
 def test_everything_the_front_door_promises_is_there() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedtailor.errors import UserError
-from fedtailor.messages.trees import digest, pack, unpack
+from fedtailor.messages.digests import digest
+from fedtailor.messages.trees import pack, unpack
 
 TENSORS = "policy.safetensors"
 CARD = "policy.json"

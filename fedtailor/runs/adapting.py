@@ -22,7 +22,6 @@ from fedtailor.devices.profiles import UNITS
 from fedtailor.engines import Inline, Job, Result
 from fedtailor.errors import UserError
 from fedtailor.methods import Payload, spec
-from fedtailor.runs.accounting import Promise
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.exporting import ClientData, Deployable, write_model
@@ -31,6 +30,7 @@ from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.ledger import deployed_ledger
 from fedtailor.runs.newcomers import Welcome
 from fedtailor.runs.phases import Phases, Recorder
+from fedtailor.runs.promises import Promise
 from fedtailor.runs.settings import NAMES_A_FOLDER, Experiment, experiment, is_name
 from fedtailor.runs.starting import started
 from fedtailor.runs.store import Store

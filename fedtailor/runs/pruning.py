@@ -13,7 +13,7 @@ from fedtailor.runs.checkpoints import BEST, KEPT, prefix
 from fedtailor.runs.disk import free_bytes
 from fedtailor.runs.drafts import DRAFT, is_left, is_of_a_file, locked
 from fedtailor.runs.exporting.writing import is_of_exports
-from fedtailor.runs.folders import OURS, all_runs, is_of_a_run, remove
+from fedtailor.runs.folders import all_runs, is_of_a_run, ours, remove
 from fedtailor.runs.store import Store, in_use, lock
 from fedtailor.runs.tables import SCHEMA
 
@@ -167,7 +167,7 @@ def _check_whole(place: Path) -> None:
     """Raise a `UserError` if a folder is more, or less, than a run."""
     if place.is_symlink():
         raise UserError(f"{place} is a link: delete the run that it leads to")
-    if foreign := sorted({path.name for path in place.iterdir()} - OURS):
+    if foreign := sorted({path.name for path in place.iterdir()} - ours()):
         raise UserError(f"{place} also holds {', '.join(foreign[:3])}: move it away, then the run can be deleted")
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from fedtailor import imports
 from fedtailor.engines import Job, run_network
 from fedtailor.errors import UserError
-from fedtailor.messages.trees import digest, pack
+from fedtailor.messages.digests import digest
+from fedtailor.messages.trees import pack
 from fedtailor.methods import AgentMethod, Method, Server, shape, spec
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.checkpoints import BEST, START, kept_rounds, kept_scopes

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fedtailor.errors import UserError, unknown
-from fedtailor.learning import Score
-from fedtailor.messages.trees import digest
+from fedtailor.messages.digests import digest
+from fedtailor.records import Score
 from fedtailor.runs.tables import READABLE, SCHEMA, TABLES, definitions, row_digest
 
 DATABASE = "run.db"

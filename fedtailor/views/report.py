@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedtailor.devices import cause
+from fedtailor.records import cause
 from fedtailor.runs import Measures, Run, RunSummary, toml
 from fedtailor.runs.measures import MeasureSummary
 from fedtailor.runs.stopping import VALIDATION

@@ -11,7 +11,8 @@ import torch
 
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
-from fedtailor.messages.trees import digest, pack
+from fedtailor.messages.digests import digest
+from fedtailor.messages.trees import pack
 from fedtailor.runs.store import DATABASE, Store, in_use
 from tests.support import old_database
 

@@ -11,13 +11,13 @@ from fedtailor.data.sources import SOURCES
 from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
-from fedtailor.runs.accounting import Promise
 from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import described, kept
 from fedtailor.runs.exporting.writing import ClientData, Deployable
 from fedtailor.runs.ledger import deployed_ledger
 from fedtailor.runs.loop import RoundLoop
+from fedtailor.runs.promises import Promise
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.starting import started

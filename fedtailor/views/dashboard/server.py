@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from fedtailor.errors import UserError
 from fedtailor.runs import Comparison, Run, export_client
-from fedtailor.runs.comparing import PLAN
+from fedtailor.runs.folders import PLAN
 from fedtailor.version import __version__
 from fedtailor.views.dashboard import documents, form
 from fedtailor.views.dashboard.control import Control
