@@ -9,11 +9,13 @@ from fedtailor.parties.policy import CARD, TENSORS
 from fedtailor.runs.store import DATABASE, in_use
 
 # Everything that fedtailor writes into the folder of a run. A folder with anything else in it is not replaced.
+SETTINGS_DRAFT = ".experiment.toml"  # what a killed process leaves when a run got more rounds
 OURS = {
     *(DATABASE + ending for ending in ("", "-wal", "-shm", "-journal")),
     *(
         "run.lock",
         "experiment.toml",
+        SETTINGS_DRAFT,
         "environment.json",
         "preprocessing.json",
         "report.md",

@@ -59,11 +59,8 @@ class Store:
                 raise UserError(f"{self.path} has schema {version}, this version of fedtailor reads schema {SCHEMA}")
             if version == SCHEMA and self._definitions() != definitions():
                 raise sqlite3.DatabaseError("its tables are not those that were written")
-            if write and version != SCHEMA:
-                raise UserError(
-                    f"{self.path} has schema {version} of an earlier version of fedtailor: this version shows the run "
-                    "but cannot resume or export it; start it again under another name"
-                )
+            if write:
+                self.check_version()
             if write and [row[0] for row in self._db.execute("PRAGMA quick_check(1)")] != ["ok"]:
                 raise sqlite3.DatabaseError("its pages do not fit together")
             if write:
@@ -85,6 +82,14 @@ class Store:
             _insert(db, "clients", list(clients))
         finally:
             db.close()
+
+    def check_version(self) -> None:
+        """Raise a `UserError` if an earlier version of FedTailor wrote this run: its states are not read."""
+        if (version := self.meta("schema")) != SCHEMA:
+            raise UserError(
+                f"{self.path} has schema {version} of an earlier version of fedtailor: this version shows the run "
+                "but cannot resume, export or adapt it; start it again under another name"
+            )
 
     def close(self) -> None:
         self._db.close()

@@ -1,9 +1,10 @@
-"""The life of a model where something is missing: the right to write, room on the disk, a network, this version's tables.
+"""The life of a model where something is missing: the right to write, room on the disk, a network, a new database.
 
 What only reads works everywhere. What cannot be done is one sentence, and every file stays as it was.
 """
 
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,9 @@ def assert_refused(found: dict[str, Ending], command: str, *words: str) -> None:
     assert [each for each in ending.changed if not each.startswith(f"runs/one/{DATABASE}-")] == [], command
 
 
-@pytest.mark.parametrize(("kind", "why"), [("not allowed", "Permission denied"), ("read-only", "Read-only file system")])
+@pytest.mark.parametrize(
+    ("kind", "why"), [("not allowed", "Permission denied"), ("read-only", "Read-only file system")]
+)
 def test_where_nothing_can_be_written_a_run_is_read_and_stays(kind: str, why: str, place: Path) -> None:
     found = endings(kind, place, *READS, RESUME, FROM, SHRINK, DELETE, *OTHERS, FILE)
     assert_read(found)
@@ -122,7 +125,7 @@ def test_a_disk_that_fills_up_on_the_way_leaves_a_run_at_a_round(place: Path) ->
     found = endings("nearly full", place, RESUME, "show runs/one", OTHERS[0], OTHERS[1])
     assert_refused(found, RESUME, "last complete round", "make room, then resume it: fedtailor resume runs/one")
     assert found["show runs/one"].code == 0
-    assert "2/2" in found["show runs/one"].out or "2 rounds" in found["show runs/one"].out
+    assert "in 2 rounds" in found["show runs/one"].out
     for command in OTHERS[:2]:
         assert_refused(found, command, "new cannot be written: No space left")
 
@@ -139,8 +142,6 @@ def test_a_database_of_another_version_is_shown_or_refused(schema: int, place: P
     for extra in one.glob("new.db*"):
         extra.unlink()
     if schema != 3:
-        import sqlite3
-
         with sqlite3.connect(one / DATABASE) as db:
             db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", [str(schema)])
         db.close()
@@ -167,4 +168,4 @@ def test_a_database_of_another_version_is_shown_or_refused(schema: int, place: P
             assert f"schema {schema}" in line
         assert (one / DATABASE).read_bytes() == before
     assert call("predict", place / "exports" / "one", place / "bern.npz", "--quiet").code == 0
-    assert not list(Path.cwd().iterdir())
+    assert list(Path.cwd().iterdir()) == [place]
