@@ -1,8 +1,8 @@
 """Command lines where something is missing: room on the disk, a network, the right to write.
 
-``python -m tests.support.cut_off KIND FOLDER`` reads a JSON list of commands from stdin, calls each in FOLDER, and answers
-with a list of `Ending`. ``unshare`` gives it a mount or a network of its own where KIND needs one. torch is loaded once:
-every command is a fork of this process.
+``python -m tests.support.cut_off KIND FOLDER`` reads a JSON list of commands from stdin, calls each in FOLDER, and
+answers with a list of `Ending`. ``unshare`` gives it a mount or a network of its own where KIND needs one. torch is
+loaded once: every command is a fork of this process.
 """
 
 import contextlib
