@@ -126,6 +126,7 @@ def adapt(
     if os.path.lexists(place):
         raise UserError(f"{place} exists: name another folder with --out")
     with Store(Path(run), still=True) as store:
+        store.check_version()
         settings = _settings(store, Path(run))
         passes = max(1, settings.training.epochs) if passes is None else passes
         federation = _federation(store, settings, data, name, label)

@@ -105,6 +105,10 @@ def _requirements() -> dict[str, list[Requirement]]:
         names = [extra for extra in extras if one.marker is not None and one.marker.evaluate({"extra": extra})]
         for name in names or [""]:
             found.setdefault(name, []).append(one)
+    for needed in found.values():  # an extra that consists of others needs what they need
+        for own in [one for one in needed if one.name == "fedtailor"]:
+            needed.remove(own)
+            needed.extend(one for extra in sorted(own.extras) for one in found.get(extra, []) if one not in needed)
     return found
 
 

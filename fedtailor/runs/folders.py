@@ -8,6 +8,7 @@ from fedtailor.errors import UserError
 from fedtailor.runs.store import DATABASE, in_use
 
 PLAN = "comparison.toml"  # the file that makes a folder a comparison
+SETTINGS_DRAFT = ".experiment.toml"  # what a killed process leaves when a run got more rounds
 
 
 def ours() -> set[str]:
@@ -16,7 +17,7 @@ def ours() -> set[str]:
 
     return {
         *(DATABASE + ending for ending in ("", "-wal", "-shm", "-journal")),
-        *("run.lock", "experiment.toml", "environment.json", "preprocessing.json"),
+        *("run.lock", "experiment.toml", SETTINGS_DRAFT, "environment.json", "preprocessing.json"),
         *("report.md", "report.html", "curves.png", "rewards.png"),
         *(CARD, TENSORS, "drawings", "exports", "tracking.json", "tensorboard", "wandb"),
     }

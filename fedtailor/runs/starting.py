@@ -177,8 +177,9 @@ def _chosen(store: Store, place: Path, start: Start) -> tuple[str, int]:
         return BEST, best.round
     rounds = kept_rounds(store)
     if start.round not in rounds:
-        known = ", ".join(map(str, [*rounds, last]))
-        raise UserError(f"{place} has no state of round {start.round}{pruned}: it has those of rounds {known}")
+        known = sorted({*rounds, last})
+        have = f"those of rounds {', '.join(map(str, known))}" if len(known) > 1 else f"that of round {known[0]}"
+        raise UserError(f"{place} has no state of round {start.round}{pruned}: it has {have}")
     return str(start.round), int(start.round)
 
 

@@ -388,7 +388,7 @@ def test_a_run_of_an_earlier_version_is_shown_and_not_continued(tmp_path: Path, 
         assert store.meta("schema") == version
         for table in ("clients", "warnings", "phases", "measures", "deployed", "scores"):
             assert store.read(table) == []
-    assert "cannot resume or export it" in str(refused(folder, True).value)
+    assert "cannot resume, export or adapt it" in str(refused(folder, True).value)
     with Store(folder) as store:
         assert store.meta("schema") == version  # nothing was changed
 

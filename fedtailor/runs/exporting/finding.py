@@ -23,7 +23,6 @@ from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.starting import started
 from fedtailor.runs.stopping import best_of
 from fedtailor.runs.store import Store, find_client
-from fedtailor.runs.tables import SCHEMA
 from fedtailor.weights import Weights
 
 SERVER = "a model of the server has no validation samples"
@@ -54,11 +53,7 @@ class RunModels:
         with ExitStack() as opened:
             opened.enter_context(imports.foreign())
             self.store = opened.enter_context(Store(self.folder, still=True))
-            if (schema := self.store.meta("schema")) != SCHEMA:
-                raise UserError(
-                    f"{self.store.path} has schema {schema} of an earlier version of fedtailor: this version shows the "
-                    "run but cannot resume or export it; start it again under another name"
-                )
+            self.store.check_version()
             self.settings = experiment({**self.store.meta("experiment"), "engine": {"kind": "inline"}})
             self._resources = opened.enter_context(Resources(self._given))
             self._opened = opened.pop_all()
