@@ -384,6 +384,10 @@ class AgentMethod(Method):
         """The properties that must be equal in two runs that share a policy, besides the shapes of the decisions."""
         return {}
 
+    def may_fit(self, shape: Mapping[str, int | str]) -> bool:
+        """Whether a built-in policy of this shape may fit, as far as the settings alone tell."""
+        return True
+
 
 def start(method: Method, server: Server, keeps_best: bool = False) -> None:
     """Start a method on a server: its agents, and its own state."""
