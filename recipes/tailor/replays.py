@@ -19,7 +19,7 @@ import fedtailor
 from fedtailor.data import build
 from fedtailor.learning.tensors import tensors
 from fedtailor.methods import Client
-from fedtailor.methods.candidates import POWERS, Tailoring, grid, log_frequencies, mixed, pooled
+from fedtailor.methods.candidates import POWERS, SHARPNESS, Tailoring, grid, log_frequencies, mixed, pooled
 from fedtailor.methods.fedavg_ft import FedAvgFT
 from fedtailor.methods.tailor import FORWARD, LEAST, Tailor
 from fedtailor.models.evaluating import evaluating
@@ -27,7 +27,6 @@ from fedtailor.models.evaluating import evaluating
 CANDIDATES = grid(mix=True, parts=True, correct=True)
 MIXES = [candidate for candidate in CANDIDATES if not candidate.power]
 ALIKE = [place for place, candidate in enumerate(CANDIDATES) if candidate.body == candidate.head]  # without parts
-SHARPNESS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # factors of logits, of which the calibrated loss takes the best
 
 
 @dataclass(frozen=True)
