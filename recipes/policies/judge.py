@@ -127,9 +127,11 @@ def hapfl_part() -> list[str]:
             rows = [one[name] for one in judged]
             cells = " | ".join(f"{fmean(column):.3f}" for column in zip(*rows, strict=True))
             shares = [100 * row.share for row in rows]
-            low, high = interval(shares) or (0.0, 0.0)
-            reached = "reached" if low >= BAR else "not reached" if high < BAR else "not decidable"
-            lines.append(f"| {sizes} | {title} | {cells} | {fmean(shares):.1f} % [{low:.1f}, {high:.1f}] | {reached} |")
+            found = interval(shares)
+            assert found is not None
+            reached = "reached" if found.low >= BAR else "not reached" if found.high < BAR else "not decidable"
+            share = f"{found.mean:.1f} % [{found.low:.1f}, {found.high:.1f}]"
+            lines.append(f"| {sizes} | {title} | {cells} | {share} | {reached} |")
     return lines
 
 
