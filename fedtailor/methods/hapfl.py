@@ -106,8 +106,7 @@ class HAPFL(LiteAndLocal):
         return payloads
 
     def finish(self, server: Server, replies: Replies) -> Steps:
-        kept, timeline = server.state["hapfl"], server.state["timeline"]
-        given: Allocation = timeline.latest
+        kept, timeline, given = server.state["hapfl"], server.state["timeline"], server.state["timeline"].latest
         self._aggregate(server, replies, given.sizes)  # lines 20, 21
         # Line 22: rewards from the times T^l of the clients that answered. The framework does lines 23-30.
         work = {k: kept.training(given.sizes[k], server.sizes[k], given.epochs[k]) for k in replies}
@@ -197,13 +196,12 @@ class HAPFL(LiteAndLocal):
     # The agents
 
     def decisions(self, server: Server) -> Sequence[Decision]:
-        declared, sizes = [], len(server.family)
+        made, sizes = [], len(server.family)
         if self.adapts in ("both", "sizes") and sizes > 1:
-            more = Feature("log work", sizes - 1)
-            declared.append(self._decision(server, SIZE, Categorical(sizes), search_sizes, more))
+            made.append(self._decision(server, SIZE, Categorical(sizes), search_sizes, Feature("log work", sizes - 1)))
         if self.adapts in ("both", "intensities"):
-            declared.append(self._decision(server, INTENSITY, Simplex(), search_shares, Feature("log epochs")))
-        return declared
+            made.append(self._decision(server, INTENSITY, Simplex(), search_shares, Feature("log epochs")))
+        return made
 
     def _decision(self, server: Server, name: str, kind: Kind, search: Decider, more: Feature) -> Decision:
         features = self._seen(Feature("time", scale="" if self.state == "ratio" else "log"), more)
@@ -228,12 +226,11 @@ class HAPFL(LiteAndLocal):
         return {}  # the timeline is not part of a policy
 
     def may_fit(self, shape: Mapping[str, int | str]) -> bool:
-        sizes = 2 if self.sizes == "pair" else len(self.sizes)
-        chosen = self.adapts in ("both", "sizes") and sizes > 1
-        return not chosen or shape.get(f"{SIZE}, actions") == f"{SIZE}: {Categorical(sizes).describe()}"
+        chosen = self.adapts in ("both", "sizes") and self.size_count > 1
+        return not chosen or shape.get(f"{SIZE}, actions") == f"{SIZE}: {Categorical(self.size_count).describe()}"
 
     def inert(self) -> str | None:
-        if self.adapts in ("both", "sizes") and self.sizes != "pair" and len(self.sizes) < 2:
+        if self.adapts in ("both", "sizes") and self.size_count < 2:
             return "there is only one size of local models: name several in method.sizes"
         return super().inert() if self.adapts != "neither" else None
 

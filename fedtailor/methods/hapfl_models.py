@@ -43,6 +43,10 @@ class LiteAndLocal(AgentMethod):
         return () if self.sizes == "pair" else self.sizes  # a run knows the pair; elsewhere there is one size
 
     @property
+    def size_count(self) -> int:
+        return 2 if self.sizes == "pair" else len(self.sizes)
+
+    @property
     def assumes_devices(self) -> bool:
         return self.sizes == "pair"  # with sizes of their own, users have had equal devices
 
