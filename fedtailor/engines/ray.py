@@ -33,7 +33,7 @@ from fedtailor.learning.precision import native_bf16
 from fedtailor.messages.frames import decode, encode
 from fedtailor.version import __version__
 
-CONNECT_TIMEOUT = 15.0  # seconds that a cluster has to answer
+CONNECT_TIMEOUT = 60.0  # seconds that a cluster has to answer; the program that asks it starts slowly
 START_TIMEOUT = 180.0  # seconds that the first worker has to get a CPU and start, perhaps on a busy machine
 WORKER = "Ray worker"  # in error messages
 LARGE = 100 * 1024  # bytes; Ray sends smaller arguments inside a call
@@ -307,7 +307,7 @@ def _check_address(address: str) -> None:
     """Refuse an address without a Ray cluster; Ray itself would try for minutes, and may end the process."""
     place = urlsplit(address if "://" in address else f"//{address}")
     try:
-        socket.create_connection((place.hostname, place.port), timeout=CONNECT_TIMEOUT / 3).close()
+        socket.create_connection((place.hostname, place.port), timeout=CONNECT_TIMEOUT / 12).close()
         if not place.scheme:
             check = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check"]
             subprocess.run([*check, "--address", address], check=True, capture_output=True, timeout=CONNECT_TIMEOUT)

@@ -12,6 +12,7 @@ from fedtailor.cli.app import app
 from fedtailor.errors import UserError
 from fedtailor.runs import Resources, sampling
 from fedtailor.runs.assembly import assemble, job_of
+from fedtailor.runs.measures import population
 from fedtailor.views.report import remarks
 from tests.runs.test_evaluation_rules import Counting
 
@@ -122,7 +123,7 @@ def test_a_comparison_says_it_below_its_table(tmp_path: Path) -> None:
 
 def test_all_clients_are_no_sample() -> None:
     made = fedtailor.experiment(settings(clients=12))
-    assert sampling.population(made.evaluation.clients, 12) == 0
+    assert population(made.evaluation.clients, 12) == 0
     assert list(assemble(made, job_of(made, Resources())).tested) == list(range(12))
 
 

@@ -215,7 +215,7 @@ def test_a_misspelled_name_gives_its_place_and_the_nearest_one(values: dict[str,
         ({"rounds": np.eye(2)}, "rounds = array([[1., 0.], [0., 1.]]): should be a whole number"),
         (
             {"rounds": 0, "seed": -1, "method": {"name": "fedprox", "mu": -1, "nu": 3}},
-            "4 problems: method.mu = -1: should be greater than or equal to 0; method.nu = 3: unknown setting 'nu': "
+            "4 problems: method.mu = -1: should be greater than or equal to 0; method.nu = 3: unknown setting 'nu' "
             "(known: mu); seed = -1: should be greater than or equal to 0; rounds = 0: should be ",
         ),
         (

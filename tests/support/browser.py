@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 PROGRAM = shutil.which("chromium")
 
 
@@ -31,6 +33,7 @@ def opened(browser: Any, address: str, **looks: Any) -> Iterator[Any]:
     wrong: list[str] = []
     with browser.new_context(**looks) as context:
         page = context.new_page()
+        page.set_default_timeout(1000 * PATIENCE)
         page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))

@@ -128,16 +128,16 @@ def test_a_browser_starts_a_run_sees_it_killed_resumes_and_stops_it(server: Dash
         assert "3 clients, 90 samples" in page.inner_text("#preview")
         assert page.inner_text("#time").startswith("Not known")
         page.get_by_role("button", name="Start", exact=True).press("Enter")
-        page.wait_for_selector("#mine .badge.running", timeout=120_000)
+        page.wait_for_selector("#mine .badge.running")
         page.get_by_role("link", name="mine & yours").first.press("Enter")
-        page.wait_for_selector("#curves svg", timeout=120_000)
+        page.wait_for_selector("#curves svg")
 
         os.kill(process(server, "mine & yours").pid, signal.SIGKILL)
-        page.wait_for_selector(".lead .badge.stopped", timeout=60_000)
+        page.wait_for_selector(".lead .badge.stopped")
         page.wait_for_selector(".commands .error:has-text('signal 9')")
         page.get_by_role("button", name="Resume").press("Enter")
-        page.wait_for_selector(".lead .badge.running", timeout=120_000)
+        page.wait_for_selector(".lead .badge.running")
         page.get_by_role("button", name="Stop").press("Enter")
-        page.wait_for_selector("button:has-text('Resume')", timeout=120_000)
+        page.wait_for_selector("button:has-text('Resume')")
         assert process(server, "mine & yours").returncode == 130
         assert overflow(page) == 0

@@ -12,6 +12,7 @@ import fedtailor
 from fedtailor.views.dashboard.server import Dashboard
 from fedtailor.views.html.report import PAGE, write_page
 from tests.support.browser import opened, overflow
+from tests.support.waiting import wait_until
 from tests.views.conftest import EVIL
 from tests.views.dashboard.test_dashboard_scale import served
 
@@ -81,10 +82,15 @@ def test_clients_are_mapped_by_group_beside_the_tree(server: Dashboard, root: Pa
         page.get_by_role("link", name="groups").click()
         page.wait_for_selector("#method .panel svg path")
         page.locator("#map select").nth(1).select_option("group")
-        page.locator("#map canvas").focus()
+
+        def next_client() -> bool:
+            page.locator("#map canvas").focus()
+            page.keyboard.press("ArrowRight")
+            return bool(page.locator("#map .tip b").is_visible())
+
         seen = []
         for _ in range(5):
-            page.keyboard.press("ArrowRight")
+            wait_until(next_client, "a client under the cursor")  # the map may be drawn again after the choice
             seen.append(int(page.inner_text("#map .tip b").removeprefix("client ")))
             assert f"group {members[seen[-1]]}" in page.inner_text("#map .tip")
         assert seen == sorted(members, key=lambda client: (members[client], client))

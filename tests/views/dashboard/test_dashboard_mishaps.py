@@ -37,7 +37,7 @@ def test_a_run_that_is_killed_is_shown_as_stopped(browser: Any, tmp_path: Path) 
                 page.wait_for_selector("#live.on")
                 going.send_signal(signal.SIGKILL)
                 going.wait()
-                page.wait_for_selector(".badge.stopped", timeout=120_000)
+                page.wait_for_selector(".badge.stopped")
                 assert page.inner_text("#progress").startswith("2 of 9 rounds")
                 assert page.locator("#curves svg path").count() > 0
                 page.get_by_role("link", name="All runs").click()
@@ -55,11 +55,11 @@ def test_a_database_that_is_damaged_meanwhile_gives_a_sentence(compared: Path, b
         page.get_by_role("link", name="one", exact=True).click()
         page.wait_for_selector("#map canvas")
         database.write_bytes(b"garbage" * 20_000)
-        page.wait_for_selector("main .error:has-text('damaged')", timeout=120_000)
+        page.wait_for_selector("main .error:has-text('damaged')")
         page.get_by_role("link", name="All runs").click()
         page.wait_for_selector("tbody .badge.damaged")
         database.write_bytes(whole)  # and it comes back by itself
-        page.wait_for_selector("tbody .badge.finished", timeout=120_000)
+        page.wait_for_selector("tbody .badge.finished")
 
 
 def test_the_page_says_when_the_dashboard_has_ended(compared: Path, browser: Any) -> None:
@@ -69,6 +69,6 @@ def test_the_page_says_when_the_dashboard_has_ended(compared: Path, browser: Any
         page.goto(server.address)
         page.wait_for_selector("#live.on")
         server.stopping.set()
-    page.wait_for_selector("#live.off:text-is('not connected')", timeout=120_000)
+    page.wait_for_selector("#live.off:text-is('not connected')")
     assert page.locator("tbody tr").count() == 6  # what was shown stays
     context.close()

@@ -172,10 +172,10 @@ def test_a_browser_follows_a_run(browser: Any, tmp_path: Path) -> None:
             page.wait_for_selector("#progress:has-text('1 of 3 rounds')")
             for done in ("2 of 3", "3 of 3"):
                 go_on.set()
-                page.wait_for_selector(f"#progress:has-text('{done} rounds')", timeout=120_000)
-                page.wait_for_selector(f"#method output:text-is('round {done[0]}')", timeout=120_000)
+                page.wait_for_selector(f"#progress:has-text('{done} rounds')")
+                page.wait_for_selector(f"#method output:text-is('round {done[0]}')")
             go_on.set()
-            page.wait_for_selector(".badge.finished", timeout=120_000)
+            page.wait_for_selector(".badge.finished")
     finally:
         go_on.set()
         running.join()
