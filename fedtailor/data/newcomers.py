@@ -64,6 +64,9 @@ def made_alike(samples: Samples, outline: Mapping[str, Any], like: np.ndarray, w
         If the samples have another form, another kind of label, or a class or category that is unknown.
     """
     agreed = [name for name, _ in outline.get("columns", ())]
+    if agreed and not samples.columns:
+        names = ", ".join(agreed[:4]) + (", ..." if len(agreed) > 4 else "")
+        raise UserError(f"{where} has no names of columns, and the run has {names}: name them")
     samples = _ordered(samples, agreed, where)
     x = samples.x
     if x.shape[1:] != like.shape[1:] or (x.dtype == np.uint8) != (like.dtype == np.uint8):

@@ -134,6 +134,16 @@ def test_a_column_of_another_kind_is_named_with_its_value(rows: str, sentence: s
     assert not (tmp_path / "out").exists()
 
 
+def test_arrays_without_names_of_columns_are_refused(tmp_path: Path) -> None:
+    """The run knows its columns by name, and the order of an array is a guess."""
+    x, y = np.zeros((8, 13), np.float32), np.array(["healthy", "disease"] * 4)
+    fedtailor.run({"rounds": 1, "data": {"source": "heart-disease"}}, folder=tmp_path / "run").close()
+    np.savez(tmp_path / "bern.npz", x=x, y=y)
+    with pytest.raises(UserError, match=r"bern\.npz has no names of columns, and the run has age, sex, .*: name them"):
+        fedtailor.adapt(tmp_path / "run", tmp_path / "bern.npz", tmp_path / "bern")
+    assert not (tmp_path / "bern").exists()
+
+
 def test_a_full_disk_leaves_nothing(place: Path, tmp_path: Path) -> None:
     import resource
 
