@@ -19,8 +19,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """
     names = sorted(known)
     near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return UserError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(names)})")
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    return UserError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
 
 
 def without_torch() -> UserError:

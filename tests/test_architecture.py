@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import fedtailor
+import fedtailor.runs
 
 HOUSE = Path(fedtailor.__file__).parent
 FILES = sorted(HOUSE.rglob("*.py"))
 
 # A room may import the rooms above it, never those below; rooms of one line do not know each other.
 ORDER = [
-    ("errors", "version", "seeding"),
+    ("errors", "version", "seeding", "records"),
     ("imports",),
     ("weights",),
     ("robust",),
@@ -116,11 +117,41 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert in_a_fresh_process(f"import sys, fedtailor; print(sorted({heavy} & sys.modules.keys()))").strip() == "[]"
 
 
+def test_the_room_of_runs_opens_as_lazily_and_promises_what_it_has() -> None:
+    assert set(fedtailor.runs._HOMES) == set(fedtailor.runs.__all__)
+    for name in fedtailor.runs.__all__:
+        assert getattr(fedtailor.runs, name) is not None
+    with pytest.raises(AttributeError, match="nothing_like_this"):
+        _ = fedtailor.runs.nothing_like_this
+
+
 def test_everything_the_front_door_promises_is_there() -> None:
     for name in fedtailor.__all__:
         assert getattr(fedtailor, name) is not None
     with pytest.raises(AttributeError, match="nothing_like_this"):
         _ = fedtailor.nothing_like_this
+
+
+def function_identities(source: str) -> list[str]:
+    """Comparisons such as `type(method).receive is Method.receive`, in a source."""
+    compared = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Compare)]
+    sides = [(node.left, other) for node in compared for other in node.comparators]
+    return [
+        f"{left.attr} is {right.value.id}.{right.attr}"
+        for left, right in sides
+        if isinstance(left, ast.Attribute) and isinstance(right, ast.Attribute) and isinstance(right.value, ast.Name)
+        if left.attr == right.attr and right.value.id[0].isupper()
+    ]
+
+
+def test_a_method_declares_what_it_changes() -> None:
+    """`Method.changes` and the promises say it; no code compares functions."""
+    assert function_identities("type(m).receive is Method.receive or m.kind == Other.name") == [
+        "receive is Method.receive"
+    ]
+    assert {
+        str(file): found for file in FILES if (found := function_identities(file.read_text(encoding="utf-8")))
+    } == {}
 
 
 UNSAFE = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

@@ -133,6 +133,17 @@ def test_the_citation_has_the_version_and_the_five_papers() -> None:
     assert re.findall(r"notes: (\w+)", text) == ["BWA", "FedAH", "FedALP", "HAPFL", "pFedRLLA"]
 
 
+def test_the_changelog_and_the_citation_have_the_date_of_a_release() -> None:
+    version, suffix = re.fullmatch(r"(\d+\.\d+\.\d+)(\.dev\d+)?", fedtailor.__version__).groups()
+    (date,) = re.findall(rf"^## {re.escape(version)} \((.*)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    released = re.findall(r"^date-released: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    if suffix:
+        assert (date, released) == ("unreleased", [])
+    else:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", date)
+        assert released == [date]
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")

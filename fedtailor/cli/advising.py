@@ -1,5 +1,8 @@
 """Commands that search on validation data: advise and tune."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +11,6 @@ import typer
 from fedtailor.cli.interrupts import interruptible
 from fedtailor.cli.options import (
     DataDir,
-    Engine,
     EngineKind,
     ExperimentFile,
     Json,
@@ -19,19 +21,55 @@ from fedtailor.cli.options import (
     Seed,
     Sets,
     Workers,
+    options_of,
 )
 from fedtailor.cli.settings import settings_from, shared_options, split_list, whole_numbers
 
 if TYPE_CHECKING:
     from fedtailor.runs import Experiment
+    from fedtailor.runs.trials import Watcher
 
 commands = typer.Typer()
 
-Minutes = Annotated[float | None, typer.Option(metavar="M", help="Start nothing that would end after this time.")]
+
+@dataclass(frozen=True)
+class Search:
+    """The options of both commands."""
+
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", help="Start nothing that would end after this time.")
+    ] = None
+    sets: Sets = None
+    name: Name = None
+    seed: Seed = None
+    rounds: Rounds = None
+    data_dir: DataDir = None
+    workers: Workers = None
+    engine: EngineKind = None
+    out: RunsFolder = Path("runs")
+    as_json: Json = False
+    quiet: Quiet = False
+
+    def settings(self, source: Path | None) -> "Experiment":
+        shared = shared_options(None, self.data_dir, self.workers, self.engine)
+        return settings_from(source, {"seed": self.seed, "rounds": self.rounds, **shared}, self.sets)
+
+    def folder(self, default: Path) -> Path:
+        return self.out / self.name if self.name else default
+
+    @contextmanager
+    def watched(self, folder: Path) -> "Iterator[Watcher]":
+        """Show the progress, and end with a sentence after Ctrl-C."""
+        from fedtailor.views.search_progress import search_progress
+
+        with interruptible(folder, "the same command"), search_progress(quiet=self.quiet) as watcher:
+            yield watcher
 
 
 @commands.command(epilog="Example: fedtailor advise experiment.toml --methods fedavg,local,fedper --rounds 3")
+@options_of(Search)
 def advise(
+    search: Search,
     experiment: ExperimentFile = None,
     methods: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="The candidates; default: all methods that fit.")
@@ -42,49 +80,39 @@ def advise(
     no_peers: Annotated[
         bool, typer.Option("--no-peers", help="Leave out methods that show clients the models of other clients.")
     ] = False,
-    minutes: Minutes = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="Seeds of the last trials; as many others choose. Default: 3.")
     ] = None,
-    sets: Sets = None,
-    name: Name = None,
-    seed: Seed = None,
-    rounds: Rounds = None,
-    data_dir: DataDir = None,
-    workers: Workers = None,
-    engine: EngineKind = None,
-    out: RunsFolder = Path("runs"),
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Which method for my federation? Short paired trials on validation data rank the methods that fit.
 
     Test samples are removed first. The answer comes with its uncertainty, its reasons, the cost of every method, and
     settings to run. The same command resumes a search that was stopped, with the same answer.
     """
-    settings = _settings(experiment, seed, rounds, data_dir, workers, engine, sets)
+    settings = search.settings(experiment)
     chosen = whole_numbers("--seeds", split_list(seeds)) or ()
     from fedtailor.runs.advice import advise, default_folder
     from fedtailor.views.advice import show_advice
-    from fedtailor.views.search_progress import search_progress
 
-    folder = out / name if name else default_folder(settings, out)
-    with interruptible(folder, "the same command"), search_progress(quiet=quiet) as watcher:
+    folder = search.folder(default_folder(settings, search.out))
+    with search.watched(folder) as watcher:
         done = advise(
             settings,
             methods=split_list(methods) or (),
             only_sums=only_sums,
             no_peers=no_peers,
-            minutes=minutes,
+            minutes=search.minutes,
             seeds=chosen,
             folder=folder,
             watcher=watcher,
         )
-    show_advice(done, as_json)
+    show_advice(done, search.as_json)
 
 
 @commands.command(epilog="Example: fedtailor tune experiment.toml --over training.lr=0.01:0.5:log --trials 9")
+@options_of(Search)
 def tune(
+    search: Search,
     experiment: ExperimentFile = None,
     over: Annotated[
         list[str] | None,
@@ -95,59 +123,33 @@ def tune(
         ),
     ] = None,
     trials: Annotated[int, typer.Option(help="Number of trials of each method.")] = 25,
-    minutes: Minutes = None,
     methods: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Tune several methods, each with the same number of trials.")
     ] = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="A trial is the mean over these seeds; default: one.")
     ] = None,
-    sets: Sets = None,
-    name: Name = None,
-    seed: Seed = None,
-    rounds: Rounds = None,
-    data_dir: DataDir = None,
-    workers: Workers = None,
-    engine: EngineKind = None,
-    out: RunsFolder = Path("runs"),
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Search for good settings on validation data, and write them as a TOML file.
 
     Test samples are removed first. The same command resumes a search that was stopped, and gives the same trials with
     any number of workers; with more --trials it continues. Needs the extra 'bo' (Optuna).
     """
-    settings = _settings(experiment, seed, rounds, data_dir, workers, engine, sets)
+    settings = search.settings(experiment)
     chosen = whole_numbers("--seeds", split_list(seeds)) or ()
     from fedtailor.runs.tuning import default_folder, tune
-    from fedtailor.views.search_progress import search_progress
     from fedtailor.views.tuning import show_tuning
 
-    folder = out / name if name else default_folder(settings, out)
-    with interruptible(folder, "the same command"), search_progress(quiet=quiet) as watcher:
+    folder = search.folder(default_folder(settings, search.out))
+    with search.watched(folder) as watcher:
         done = tune(
             settings,
             over=over or (),
             methods=split_list(methods) or (),
             trials=trials,
-            minutes=minutes,
+            minutes=search.minutes,
             seeds=chosen,
             folder=folder,
             watcher=watcher,
         )
-    show_tuning(done, as_json)
-
-
-def _settings(
-    source: Path | None,
-    seed: int | None,
-    rounds: int | None,
-    data_dir: Path | None,
-    workers: int | None,
-    engine: Engine | None,
-    sets: list[str] | None,
-) -> "Experiment":
-    """The experiment of a search, with the options that all searches share."""
-    options = {"seed": seed, "rounds": rounds, **shared_options(None, data_dir, workers, engine)}
-    return settings_from(source, options, sets)
+    show_tuning(done, search.as_json)

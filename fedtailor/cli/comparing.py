@@ -77,6 +77,7 @@ def compare(
 def compare_in(folder: Path, settings: "Experiment", as_json: bool, quiet: bool) -> None:
     """Make the missing runs of a comparison in a folder, and show its table."""
     from fedtailor import runs
+    from fedtailor.runs.tracking import add_files
     from fedtailor.views.progress import progress
     from fedtailor.views.results import show_comparison
 
@@ -85,11 +86,11 @@ def compare_in(folder: Path, settings: "Experiment", as_json: bool, quiet: bool)
     with interruptible(folder), progress(quiet=quiet, runs=missing) as callbacks:
         done = runs.compare(settings, folder=folder, callbacks=callbacks)
     show_comparison(done, as_json)
-    runs.tracking.add_files(folder, settings.track)
+    add_files(folder, settings.track)
 
 
 def is_comparison(folder: Path) -> bool:
-    from fedtailor.runs.comparing import PLAN
+    from fedtailor.runs.folders import PLAN
 
     return (folder / PLAN).is_file()
 

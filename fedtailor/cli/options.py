@@ -1,9 +1,14 @@
 """Options and arguments that several commands share."""
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Concatenate, Literal, TypeVar
 
 import typer
+
+Group = TypeVar("Group")
 
 Engine = Literal["inline", "processes", "ray"]
 HeadlineModel = Literal["final", "held", "received", "global"]
@@ -34,3 +39,22 @@ Formats = Annotated[
     str, typer.Option("--format", metavar="A,B", help="safetensors, torch, onnx (extra export), with commas.")
 ]
 Licence = Annotated[str | None, typer.Option(help="The licence of the model, for its card.")]
+
+
+def options_of(group: type[Group]) -> Callable[[Callable[Concatenate[Group, ...], None]], Callable[..., None]]:
+    """Give a command the fields of a dataclass as options, after its own; its first parameter is the dataclass."""
+    shared = inspect.signature(group).parameters
+
+    def decorate(command: Callable[Concatenate[Group, ...], None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def spread(**given: Any) -> None:
+            command(group(**{name: given.pop(name) for name in shared}), **given)
+
+        own = inspect.signature(command)
+        _, *others = own.parameters.values()
+        parameters = [*others, *shared.values()]
+        spread.__annotations__ = {one.name: one.annotation for one in parameters}
+        spread.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return spread
+
+    return decorate

@@ -78,15 +78,17 @@ def run(
         sets,
     )
     from fedtailor import runs
+    from fedtailor.runs.tracking import add_files
     from fedtailor.views.progress import progress
-    from fedtailor.views.results import show_run
 
     settings = _fresh(settings, out, overwrite or name is not None)
     folder = out / settings.name
     with interruptible(folder), progress(quiet=quiet) as callbacks:
         done = runs.run(settings, folder=folder, callbacks=callbacks, overwrite=overwrite)
+    from fedtailor.views.results import show_run  # not before the first round
+
     show_run(done, as_json)
-    runs.tracking.add_files(folder, settings.track)
+    add_files(folder, settings.track)
 
 
 @commands.command(epilog="Example: fedtailor resume runs/experiment --rounds 3")
@@ -106,6 +108,8 @@ def resume(
 ) -> None:
     """Resume a run or a comparison from its last complete round, or give a run more rounds."""
     from fedtailor import runs
+    from fedtailor.runs.folders import PLAN
+    from fedtailor.runs.tracking import add_files
     from fedtailor.views.progress import progress
     from fedtailor.views.results import show_policy, show_run
 
@@ -114,7 +118,7 @@ def resume(
             raise UserError(f"{run} is a comparison: only a pre-training has episodes")
         if rounds is not None:
             raise UserError(f"{run} is a comparison: only a single run can get more rounds")
-        settings = settings_from(run / runs.comparing.PLAN, shared_options(workers=workers, engine=engine, track=track))
+        settings = settings_from(run / PLAN, shared_options(workers=workers, engine=engine, track=track))
         compare_in(run, settings, as_json, quiet)
         return
     given = {"kind": engine, "workers": workers}
@@ -124,7 +128,7 @@ def resume(
         done = runs.resume(run, callbacks=callbacks, engine=changed, episodes=episodes, rounds=rounds, track=trackers)
     used = done.experiment.track if track is None else split_list(track)
     show_policy(done, as_json) if done.pretrains else show_run(done, as_json)
-    runs.tracking.add_files(run, used or ())
+    add_files(run, used or ())
 
 
 @commands.command(epilog="Example: fedtailor pretrain bwa experiment.toml --episodes 3")
@@ -168,6 +172,7 @@ def pretrain(
         sets,
     )
     from fedtailor import runs
+    from fedtailor.runs.tracking import add_files
     from fedtailor.views.progress import progress
     from fedtailor.views.results import show_policy
 
@@ -176,7 +181,7 @@ def pretrain(
     with interruptible(folder), progress(quiet=quiet) as callbacks:
         done = runs.pretrain(settings, folder=folder, callbacks=callbacks, overwrite=overwrite)
     show_policy(done, as_json, scenario)
-    runs.tracking.add_files(folder, settings.track)
+    add_files(folder, settings.track)
 
 
 def _settings_of(begin: Path) -> "Experiment | None":

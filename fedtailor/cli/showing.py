@@ -41,7 +41,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show what a run or a comparison has recorded so far."""
-    from fedtailor.runs import Comparison, Run
+    from fedtailor.runs import Run
     from fedtailor.views import console, pages, timing
     from fedtailor.views.files import writing
 
@@ -58,6 +58,8 @@ def show(
         console.show_json(spent) if as_json else console.show(timing.profile_grid(spent).page())
         return
     if is_comparison(run):
+        from fedtailor.runs import Comparison
+
         summary = Comparison(run).summary()
         if as_json:
             console.show_json(summary.as_dict())

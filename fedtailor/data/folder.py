@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .federation import Federation
 
 FILES = (".npz", ".csv")
-OTHER = (  # files that hold data which nobody reads here
+OTHER = (  # files that hold data that FedTailor does not read
     *(
         ".xls",
         ".xlsx",

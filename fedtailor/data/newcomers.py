@@ -75,6 +75,12 @@ def made_alike(samples: Samples, outline: Mapping[str, Any], like: np.ndarray, w
         raise UserError(f"{where} has {kinds[0]} as labels, but the run was trained on {kinds[1]}: make them alike")
     if samples.vocabulary > outline["vocabulary"]:
         raise UserError(f"{where} has token ids up to {samples.vocabulary - 1}: the run knows {outline['vocabulary']}")
+    for column, (name, categories) in zip(samples.columns, outline.get("columns", ()), strict=False):
+        if column.categories and not categories:
+            odd = next((word for word in column.categories if not _is_number(word)), column.categories[0])
+            raise UserError(f"{where} has {odd!r} in the column {name!r}, where the run has numbers: correct it")
+        if categories and not column.categories and not np.isnan(samples.x[:, agreed.index(name)]).all():
+            raise UserError(f"{where} has numbers in the column {name!r}, where the run has words: correct them")
     sentence = f"{where} has the {{what}} {{name!r}}, which the run was not trained on: correct or remove it"
     samples = relabelled(samples, outline, sentence)
     return replace(
@@ -97,6 +103,14 @@ def _ordered(samples: Samples, agreed: list[str], where: str) -> Samples:
             raise UserError(f"{where} {lacks} the column {odd[0]!r}{unknown}: make its columns those of the run")
     places = [own.index(name) for name in agreed]
     return replace(samples, x=samples.x[:, places], columns=tuple(samples.columns[place] for place in places))
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _form(x: np.ndarray) -> str:

@@ -80,7 +80,7 @@ class Entry:
         )
 
     def lacks(self, column: int) -> bool:
-        """Whether all values of a column are missing in the training samples, so that nobody knows what it holds."""
+        """Whether all values of a column are missing in the training samples, so that its kind is unknown."""
         return self.summary is not None and self.summary.missing[column : column + 1] == (self.train,)
 
     @classmethod
@@ -128,7 +128,7 @@ class Entry:
         }
 
     def _kind(self, column: int) -> str | None:
-        """What a column holds; None if nobody knows, which fits everything."""
+        """What a column holds; None if that is unknown, which fits everything."""
         return "words" if self.columns[column][1] else None if self.lacks(column) else "numbers"
 
     @property

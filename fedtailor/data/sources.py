@@ -14,7 +14,7 @@ import numpy as np
 from fedtailor.errors import UserError
 
 from .files import File, SourceFiles
-from .formats import cifar, heart, idx, news, omniglot, photos, plays, usps
+from .formats import bundled, cifar, heart, idx, news, omniglot, photos, plays, usps
 from .samples import Samples, with_statistics
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Source:
     folders: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     note: str = ""
-    divided: bool = False  # its groups are its clients, such as hospitals: by default nobody deals them out anew
+    divided: bool = False  # its groups are its clients, such as hospitals: by default they are not dealt out anew
     options: str = ""  # the table of the settings with arguments of ``read``
     preprocess: Mapping[str, Any] = field(default_factory=dict)  # [data.preprocess] if the settings have none
 
@@ -75,14 +75,12 @@ def _files_of(source: Source, directory: Path) -> SourceFiles:
 
 
 def _digits(_: SourceFiles) -> Samples:
-    from sklearn.datasets import load_digits
-
-    bundled = load_digits()
-    pixels = np.floor(bundled.images * 255 / 16 + 0.5).astype(np.uint8)  # values 0..16
+    images, classes = bundled.digits()
+    pixels = np.floor(images * 255 / 16 + 0.5).astype(np.uint8)  # values 0..16
     return with_statistics(
         Samples(
             x=pixels[..., None],
-            y=bundled.target.astype(np.int64),
+            y=classes.astype(np.int64),
             classes=idx.DIGITS,
             official_test=np.zeros(len(pixels), bool),
         )

@@ -10,6 +10,7 @@ from fedtailor.devices.availability import Availability
 from fedtailor.devices.profiles import Profile
 from fedtailor.methods import Clock, Duration, Moment, Payload
 from fedtailor.models import TRAINING
+from fedtailor.records import LATE
 from fedtailor.seeding import numpy_stream
 
 
@@ -150,15 +151,3 @@ class Phase:
             return None
         self.times[client] = taken
         return None if self._round is None else self._round.late(taken)
-
-
-LATE = "late: "
-
-
-def cause(reason: str) -> str:
-    """A reason without its numbers, for counting.
-
-    >>> cause("late: 12.3 s, deadline 10 s"), cause("dropped out")
-    ('late', 'dropped out')
-    """
-    return LATE[:-2] if reason.startswith(LATE) else reason

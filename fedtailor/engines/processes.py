@@ -21,12 +21,20 @@ from fedtailor.engines.task_queue import MAX_DEATHS, TaskQueue
 from fedtailor.errors import UserError
 from fedtailor.messages.frames import Closed, Message, receive, send
 
-# Large blocks stay with the process instead of going back to the system after every batch (1.1x).
+
+def _tunables(given: str) -> str:
+    """The tunables of the C library, with huge pages unless the user has decided about them."""
+    return given if "glibc.malloc.hugetlb" in given else ":".join(filter(None, (given, "glibc.malloc.hugetlb=1")))
+
+
+# Large blocks stay with the process instead of going back to the system after every batch (1.1x), and lie in huge
+# pages where Linux has them: activations of a batch touch thousands of small ones (1.1x).
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
+    "GLIBC_TUNABLES": _tunables(os.environ.get("GLIBC_TUNABLES", "")),
 }
 
 

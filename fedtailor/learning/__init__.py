@@ -1,6 +1,6 @@
 """The local training loop and evaluation."""
 
-from fedtailor.learning.evaluation import Score, evaluate, evaluate_each, outcomes
+from fedtailor.learning.evaluation import evaluate, evaluate_each, outcomes
 from fedtailor.learning.features import FeatureCache, features
 from fedtailor.learning.loop import Trace, train
 from fedtailor.learning.noise import Noise, seeded_noise, system_noise
@@ -10,6 +10,7 @@ from fedtailor.learning.options import Objective, TrainOptions, keywords_of
 from fedtailor.learning.private import sample_rate, why_not_private
 from fedtailor.learning.settings import TrainingSettings
 from fedtailor.learning.steps import Batch, descend
+from fedtailor.records import Score
 
 __all__ = [
     "Batch",

@@ -1,7 +1,7 @@
 """Evaluation: losses and correct predictions."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,41 +11,7 @@ from fedtailor.learning.measures import Predictions, values_and_sums
 from fedtailor.learning.objectives import Loss, criterion_of, hits, losses
 from fedtailor.models import Network
 from fedtailor.models.evaluating import evaluating
-
-
-@dataclass(frozen=True)
-class Score:
-    """The counts of an evaluation.
-
-    Attributes
-    ----------
-    correct : int
-        Samples classified correctly; 0 in a regression.
-    loss : float
-        The sum of the losses of all samples.
-    samples : int
-        The number of samples.
-    values : mapping of str to float or None
-        The values of further measures; None where a measure is undefined, as for a client with one class.
-    sums : mapping of str to sequence of float
-        What further measures need to be computed over the samples of all clients.
-    """
-
-    correct: int
-    loss: float
-    samples: int
-    values: Mapping[str, float | None] = field(default_factory=dict)
-    sums: Mapping[str, Sequence[float]] = field(default_factory=dict)
-
-    @property
-    def accuracy(self) -> float:
-        """The share of correct predictions; 0 without samples."""
-        return self.correct / max(self.samples, 1)
-
-    @property
-    def mean_loss(self) -> float:
-        """The mean loss of a sample; 0 without samples."""
-        return self.loss / max(self.samples, 1)
+from fedtailor.records import Score
 
 
 def evaluate(network: Network, x: Tensor, y: Tensor, loss: Loss, measures: Sequence[str] = ()) -> Score:

@@ -6,6 +6,7 @@ import torch
 
 from fedtailor.learning.settings import Precision
 from fedtailor.models import Network, in_bf16
+from fedtailor.models.processor import announced, matrix_units
 
 # torch's names of the instructions: Intel and AMD, Intel's matrix units, ARM
 INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
@@ -31,9 +32,14 @@ def fails_in_bf16(network: Network) -> str:
 
 
 def native_bf16(device: str = "cpu") -> bool:
-    """Whether this device has instructions for bf16. Others emulate it, which is slower than fp32."""
+    """Whether this device has instructions that make bf16 fast. Others emulate it, which is slower than fp32.
+
+    A processor with matrix units that oneDNN does without is slower in bf16 than in fp32 too.
+    """
     if device.startswith("cuda"):
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+    if announced() and not matrix_units():
+        return False
     found = torch.cpu.get_capabilities()
     return device == "cpu" and any(found.get(instruction, False) for instruction in INSTRUCTIONS)
 

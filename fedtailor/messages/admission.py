@@ -1,4 +1,4 @@
-"""Messages of strangers: whatever is wrong with one is its sender's failure and nobody else's."""
+"""Messages of strangers: whatever is wrong with one is its sender's failure alone."""
 
 import traceback
 from collections.abc import Callable

@@ -7,7 +7,6 @@ pickled, and unpacking runs no code. Numbers and tensors keep their bits.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import safetensors.torch
@@ -65,11 +64,6 @@ def unpack(data: bytes, most: int = MAX_HEADER) -> Any:
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError) as error:
         # RuntimeError: torch's own, and RecursionError
         raise ValueError(f"damaged bytes ({type(error).__name__}: {error})") from None
-
-
-def digest(data: bytes) -> str:
-    """Return a digest of 32 hexadecimal digits; equal digests mean equal bytes."""
-    return blake2b(data, digest_size=16).hexdigest()
 
 
 def restore(fresh: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:

@@ -113,13 +113,20 @@ class Method(BaseModel):
     pure_prepare: ClassVar[bool] = True  # prepare: the payloads depend only on server.state, which is not changed
     averages_once: ClassVar[bool] = True  # upload, finish: one server.average of models is all that replies are for
     trains_only: ClassVar[bool] = True  # receive, fit, upload, personal: a client's data are used by client.train alone
+    changes: ClassVar[frozenset[str]] = frozenset()  # the names that a class and its bases below this one define
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
+        cls.changes = frozenset(name for base in cls.__mro__[: cls.__mro__.index(Method)] for name in vars(base))
         cls.received_from_payload = _promises(cls, "received_from_payload", {"start_client", "receive"})
         cls.pure_prepare = _promises(cls, "pure_prepare", {"prepare"})
         cls.averages_once = _promises(cls, "averages_once", {"upload", "finish"})
         cls.trains_only = _promises(cls, "trains_only", {"receive", "fit", "upload", "personal"})
+
+    @classmethod
+    def may_show_peers(cls) -> bool:
+        """Whether clients receive models of other clients, or nothing says that they do not."""
+        return cls.card.shows_peers or ("card" not in vars(cls) and "prepare" in cls.changes)
 
     # Settings
 
@@ -376,6 +383,10 @@ class AgentMethod(Method):
     def shape(self, server: Server) -> dict[str, int | str]:
         """The properties that must be equal in two runs that share a policy, besides the shapes of the decisions."""
         return {}
+
+    def may_fit(self, shape: Mapping[str, int | str]) -> bool:
+        """Whether a built-in policy of this shape may fit, as far as the settings alone tell."""
+        return True
 
 
 def start(method: Method, server: Server, keeps_best: bool = False) -> None:

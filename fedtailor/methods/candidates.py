@@ -8,20 +8,23 @@ ordinary model.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import isfinite
 
 import torch
 from torch import Tensor
 
 from fedtailor.learning.evaluation import outcomes
-from fedtailor.learning.objectives import FOR_CLASSES, losses
+from fedtailor.learning.objectives import FOR_CLASSES, Criterion, hits, losses
 from fedtailor.learning.precision import computing
 from fedtailor.models import Network
 from fedtailor.models.evaluating import evaluating
 from fedtailor.parties import Client
 from fedtailor.weights import Weights, mean
 
+UNWEIGHTED = ("cross-entropy", "binary-cross-entropy")  # losses of classes in which all samples count the same
 SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)  # of the fine-tuned model in the mix
 POWERS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)  # of the class frequencies, by which probabilities are multiplied
+SHARPNESS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # factors of logits, of which the calibrated loss takes the best
 SMOOTHING = 0.5  # samples that every class has besides those that were counted
 
 
@@ -119,49 +122,74 @@ class Tailoring:
             weights[self.bias] = weights[self.bias] + candidate.power * self._shift()
         self.client.load(weights)
 
-    def gains(self) -> list[float]:
+    def gains(self, calibrated: bool) -> list[float]:
         """The gain of each candidate over the fine-tuned model on the client's validation data, from -1 to 1.
 
-        A gain is the difference of the mean losses, at most 1 nat; for losses without a natural unit, their difference
-        over their sum. Without validation data all gains are 0. It leaves the client with some candidate's model.
+        Without validation data all gains are 0. It leaves the client with some candidate's model.
         """
         targets = self.client.data("val")[1]
         if not len(targets):
             return [0.0] * len(self.candidates)
         shift = None if self.bias is None else self._shift().to(targets.device)
         outputs: dict[tuple[float, float], Tensor] = {}
-        found: list[float] = []
+        moved: list[Tensor] = []
         for candidate in self.candidates:
             mix = (candidate.body, candidate.head)
             if mix not in outputs:
                 self.client.load(mixed(self.client.network, self.received, self.tuned, candidate))
                 outputs[mix] = _outputs(self.client)
-            moved = outputs[mix] if shift is None else outputs[mix] + candidate.power * shift
-            found.append(float(losses(self.client.criterion, moved, targets).double().mean()))
-        nats = self.client.criterion.kind in FOR_CLASSES
-        return [_gain(found[0], loss, nats) for loss in found]
+            moved.append(outputs[mix] if shift is None else outputs[mix] + candidate.power * shift)
+        return gains_of(self.client.criterion, moved, targets, calibrated)
 
     def _shift(self) -> Tensor:
         return log_frequencies(self.client.data("train")[1], self.client.network.inputs.outputs).cpu()
 
 
+def gains_of(criterion: Criterion, outputs: Sequence[Tensor], targets: Tensor, calibrated: bool) -> list[float]:
+    """The gains over the first of these outputs for the same samples, from -1 to 1.
+
+    A gain is the difference of the mean losses, at most 1 nat; for losses without a natural unit, their difference
+    over their sum.
+
+    Parameters
+    ----------
+    calibrated
+        Under a plain loss of classes, losses are those at the best sharpness of the logits, and a gain is the mean of
+        that in loss and that in accuracy.
+    """
+    plain = not calibrated or criterion.kind not in UNWEIGHTED
+    lost = [_least_loss(criterion, each, targets, (1.0,) if plain else SHARPNESS) for each in outputs]
+    found = [_gain(lost[0], loss, criterion.kind in FOR_CLASSES) for loss in lost]
+    if plain:
+        return found
+    right = [float(hits(each, targets).double().mean()) for each in outputs]
+    both = [(gain + share - right[0]) / 2 for gain, share in zip(found, right, strict=True)]
+    return [gain if isfinite(loss) else -1.0 for gain, loss in zip(both, lost, strict=True)]
+
+
+def _least_loss(criterion: Criterion, outputs: Tensor, targets: Tensor, sharpness: Sequence[float]) -> float:
+    """The mean loss of logits at that of these factors at which it is least."""
+    found = [losses(criterion, outputs if f == 1 else f * outputs, targets).double().mean() for f in sharpness]
+    return float(torch.stack(found).min())
+
+
 def pooled(evidence: Mapping[int, tuple[float, Sequence[float]]], caution: float) -> list[float]:
     """The mean gain of each candidate over clients, less ``caution`` standard errors; empty with too little evidence.
 
-    It is a function of sums over clients: of n, n^2, n g, n^2 g and n^2 g^2, for n validation samples and the gain g.
+    It is a function of sums over clients: of n, n^2, n g, n^2 g and n^2 g^2, for the weight n and the gain g.
 
     Parameters
     ----------
     evidence
-        By client: its number of validation samples, and its gains.
+        By client: its weight, 0 without validation data, and its gains.
     caution
         The number of standard errors to subtract.
     """
-    rows = [(samples, gains) for _, (samples, gains) in sorted(evidence.items()) if samples > 0]
+    rows = [(weight, gains) for _, (weight, gains) in sorted(evidence.items()) if weight > 0]
     if len(rows) < 2:
         return []
     gains = torch.tensor([list(each) for _, each in rows], dtype=torch.double)  # (clients, candidates)
-    counts = torch.tensor([samples for samples, _ in rows], dtype=torch.double)[:, None]
+    counts = torch.tensor([weight for weight, _ in rows], dtype=torch.double)[:, None]
     weights = counts / counts.sum()
     centre = (weights * gains).sum(0)
     square = (weights.square() * (gains - centre).square()).sum(0) / (1 - weights.square().sum())

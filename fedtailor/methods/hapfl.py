@@ -227,6 +227,11 @@ class HAPFL(LiteAndLocal):
     def learned(self, server: Server) -> dict[str, Any]:
         return {}  # the timeline is not part of a policy
 
+    def may_fit(self, shape: Mapping[str, int | str]) -> bool:
+        sizes = 2 if self.sizes == "pair" else len(self.sizes)
+        chosen = self.adapts in ("both", "sizes") and sizes > 1
+        return not chosen or shape.get(f"{SIZE}, actions") == f"{SIZE}: {Categorical(sizes).describe()}"
+
     def inert(self) -> str | None:
         if self.adapts in ("both", "sizes") and self.sizes != "pair" and len(self.sizes) < 2:
             return "there is only one size of local models: name several in method.sizes"

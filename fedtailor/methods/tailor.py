@@ -1,12 +1,12 @@
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 
 from fedtailor.learning import TrainingSettings
 from fedtailor.messages.payload import Payload, Rejected
-from fedtailor.methods.base import Card, Method, Payloads
+from fedtailor.methods.base import Card, Formerly, Method, Payloads
 from fedtailor.methods.candidates import Candidate, Tailoring, best, grid, pooled
 from fedtailor.methods.fedavg_ft import FedAvgFT
 from fedtailor.models import Network
@@ -20,13 +20,15 @@ class Tailor(FedAvgFT):
     """FedAvg; a client deploys what pays for clients like it, as all clients' validation data show together. Ours.
 
     Exchanged: as FedAvg. After the last round some clients also send their number n of validation samples and a gain
-    g(a, t) from -1 to 1 for each candidate; every client then receives the pooled gains G(a, t) with the model.
+    g(a, b, t) from -1 to 1 for each candidate; every client then receives the pooled gains G(a, b, t) with the model.
     Client: E epochs of SGD. A deployed model begins with the received model w and w' = w after ``ft_epochs``.
-    Candidates: (1 - a) w + a w', with logits + t log p for the frequencies p of the client's classes in its training
-    data; a, t on a grid. g is the validation loss of w' less that of the candidate.
-    Server: as FedAvg. G is the mean of g weighted by n, less ``caution`` standard errors over the clients.
+    Candidates: (1 - a) w + a w' in the body, (1 - b) w + b w' in the head, with logits + t log p for the frequencies p
+    of the client's classes in its training data; a, b, t on a grid. g is the mean of two gains on the validation data:
+    the accuracy of the candidate less that of w', and the loss of w' less that of the candidate, each at the sharpness
+    of the logits that suits it best.
+    Server: as FedAvg. G is the mean of g over the clients, less ``caution`` standard errors.
     Choice: the client deploys the candidate with the largest (n g + strength G) / (n + strength). FedAvg+FT's model has
-    g(1, 0) = G(1, 0) = 0: it remains where no candidate is seen to be better.
+    g(1, 1, 0) = G(1, 1, 0) = 0: it remains where no candidate is seen to be better.
     """
 
     name: ClassVar = "tailor"
@@ -37,7 +39,17 @@ class Tailor(FedAvgFT):
     correct: bool = Field(
         True, description="move logits by the log of class frequencies; false: t = 0, as always in a regression"
     )
-    parts: bool = Field(False, description="body and head have shares a of their own")
+    parts: Annotated[bool, Formerly(False)] = Field(
+        True, description="body and head have shares of their own; false: b = a"
+    )
+    calibrated: Annotated[bool, Formerly(False)] = Field(
+        True,
+        description="a gain is the mean of that in accuracy and that in the loss at the best sharpness of the logits; "
+        "false: that in the loss, as always with other losses than the plain ones of classes",
+    )
+    equal: Annotated[bool, Formerly(False)] = Field(
+        True, description="clients count the same in the pooled gains; false: by their validation samples"
+    )
     evidence: Literal["both", "pooled", "own"] = Field(
         "both", description="what a client chooses by: its own validation data, those of all clients, or both"
     )
@@ -95,7 +107,9 @@ class Tailor(FedAvgFT):
             return
         asked = {client: Payload({"model": server.weights}) for client in self._asked(server)}
         answers: Replies = yield Ask("assess", asked)
-        evidence = {client: (reply.number("validation"), reply.several("gains")) for client, reply in answers.items()}
+        counts = {client: reply.number("validation") for client, reply in answers.items()}
+        weights = {client: float(n > 0) for client, n in counts.items()} if self.equal else counts
+        evidence = {client: (weights[client], reply.several("gains")) for client, reply in answers.items()}
         server.state["gains"] = pooled(evidence, self.caution)
 
     def _asked(self, server: Server) -> list[int]:
@@ -115,7 +129,7 @@ class Tailor(FedAvgFT):
         self.receive(client, payload)
         client.received = client.weights()
         super().personal(client)
-        gains = Tailoring.of(client, self.candidates).gains()
+        gains = Tailoring.of(client, self.candidates).gains(self.calibrated)
         return Payload(numbers={"validation": len(client.data("val")[1]), "gains": gains})
 
     def personal(self, client: Client) -> None:
@@ -133,7 +147,7 @@ class Tailor(FedAvgFT):
             return
         tailoring = Tailoring.of(client, self.candidates)
         if self.evidence != "pooled":
-            own, samples = tailoring.gains(), len(client.data("val")[1])
+            own, samples = tailoring.gains(self.calibrated), len(client.data("val")[1])
             gains = [
                 (samples * g + self.strength * G) / (samples + self.strength) for g, G in zip(own, gains, strict=True)
             ]
@@ -153,9 +167,9 @@ Tailor.card = Card(
     paper="ours: FedAvg with fine-tuning, and a choice of the deployed model on pooled validation data",
     year=2026,
     exchanged="the model down, the model up; after the last round, from some clients, the number of validation samples "
-    "and a gain for each of the 36 candidates; with the deployed model, the pooled gains",
+    "and a gain for each of the 216 candidates; with the deployed model, the pooled gains",
     server_state="the global model; after the last round the pooled gains",
-    cost="as FedAvg; after the last round some clients fine-tune once and make 6 forward passes over their validation "
+    cost="as FedAvg; after the last round some clients fine-tune once and make 36 forward passes over their validation "
     "data, which is at most the share `budget` of the training of all rounds",
     limits=(
         "mix = correct = false, or too little evidence: FedAvg+FT",

@@ -4,6 +4,7 @@ from fedtailor.models.bf16 import in_bf16
 from fedtailor.models.catalogue import CATALOGUE, narrower
 from fedtailor.models.flops import TRAINING, Card, WorkCounter, cards, count_flops
 from fedtailor.models.network import Inputs, Network, Part, SideBySide, build
+from fedtailor.models.processor import avoid_broken_units
 from fedtailor.models.settings import ModelFamily, ModelSettings, model_family
 
 __all__ = [
@@ -24,3 +25,5 @@ __all__ = [
     "model_family",
     "narrower",
 ]
+
+avoid_broken_units()  # here, because torch computes nothing before

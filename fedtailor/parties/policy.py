@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedtailor.errors import UserError
-from fedtailor.messages.trees import digest, pack, unpack
+from fedtailor.messages.digests import digest
+from fedtailor.messages.trees import pack, unpack
 
 TENSORS = "policy.safetensors"
 CARD = "policy.json"
@@ -64,13 +65,17 @@ def shipped_policies(method: str) -> Mapping[str, Mapping[str, Any]]:
     return {name: card for name, card in cards.items() if card["method"] == method}
 
 
+def misfit(policy: Policy, shape: Mapping[str, int | str]) -> str | None:
+    """The first property of a run for which a policy was not trained."""
+    return next((name for name, needed in shape.items() if policy.shape.get(name) != needed), None)
+
+
 def check_policy(policy: Policy, folder: Path, method: str, shape: Mapping[str, int | str]) -> None:
     """Raise a `UserError` if the policy is for another method or has another shape."""
     if policy.method != method:
         raise UserError(f"the policy in {folder} was trained for {policy.method}, but the method is {method}")
-    for name, needed in shape.items():
-        if policy.shape.get(name) != needed:
-            raise UserError(
-                f"the policy in {folder} was trained with {name} = {policy.shape.get(name)}, this run has {needed}: "
-                "change the run, or pre-train a policy for it"
-            )
+    if (name := misfit(policy, shape)) is not None:
+        raise UserError(
+            f"the policy in {folder} was trained with {name} = {policy.shape.get(name)}, this run has {shape[name]}: "
+            "change the run, or pre-train a policy for it"
+        )

@@ -1,13 +1,12 @@
 """The privacy that a run promises: epsilon by Opacus' accountant, and what it does not cover."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
 
 from fedtailor.errors import UserError
 from fedtailor.learning import sample_rate, why_not_private
 from fedtailor.models import Network
+from fedtailor.runs.promises import Promise
 from fedtailor.runs.settings import Experiment
 
 NOT_COVERED = (
@@ -16,42 +15,6 @@ NOT_COVERED = (
     "the scores on the clients' test data",
     "sums of the data that data.preprocess uses",
 )
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What differential privacy a run gives.
-
-    Attributes
-    ----------
-    level : str
-        ``client``: whether a client took part; ``record``: whether a sample was among a client's training data.
-    epsilon : float
-        The bound after ``rounds`` rounds; infinite without noise.
-    delta : float
-        The probability with which the bound need not hold.
-    not_covered : tuple of str
-        What leaves the clients without noise.
-    """
-
-    level: Literal["client", "record"]
-    epsilon: float
-    delta: float
-    rounds: int
-    not_covered: tuple[str, ...]
-
-    @classmethod
-    def read(cls, stored: Mapping[str, Any]) -> "Promise":
-        """Read a promise that a run recorded."""
-        return cls(**{**stored, "not_covered": tuple(stored["not_covered"])})
-
-    @property
-    def sentence(self) -> str:
-        """The promise in one sentence, for tables and cards."""
-        return (
-            f"{self.level}-level differential privacy: epsilon = {self.epsilon:.3g} at delta = {self.delta:g} after "
-            f"{self.rounds} rounds; not covered: {', '.join(self.not_covered)}"
-        )
 
 
 def gaussian_epsilon(noise: float, rate: float, steps: int, delta: float) -> float:

@@ -21,8 +21,7 @@ from fedtailor.devices import VirtualClock, virtual_clock
 from fedtailor.devices.profiles import UNITS
 from fedtailor.engines import Inline, Job, Result
 from fedtailor.errors import UserError
-from fedtailor.methods import Method, Payload, spec
-from fedtailor.runs.accounting import Promise
+from fedtailor.methods import Payload, spec
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.exporting import ClientData, Deployable, write_model
@@ -31,6 +30,7 @@ from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.ledger import deployed_ledger
 from fedtailor.runs.newcomers import Welcome
 from fedtailor.runs.phases import Phases, Recorder
+from fedtailor.runs.promises import Promise
 from fedtailor.runs.settings import NAMES_A_FOLDER, Experiment, experiment, is_name
 from fedtailor.runs.starting import started
 from fedtailor.runs.store import Store
@@ -126,6 +126,7 @@ def adapt(
     if os.path.lexists(place):
         raise UserError(f"{place} exists: name another folder with --out")
     with Store(Path(run), still=True) as store:
+        store.check_version()
         settings = _settings(store, Path(run))
         passes = max(1, settings.training.epochs) if passes is None else passes
         federation = _federation(store, settings, data, name, label)
@@ -166,16 +167,12 @@ def _settings(store: Store, run: Path) -> Experiment:
     if not store.rows("SELECT 1 FROM rounds LIMIT 1"):
         raise UserError(f"{run} has no complete round yet: there is no model to adapt")
     settings = experiment({**store.meta("experiment"), "engine": {"kind": "inline"}})
-    if store.meta("nodes") is not None and settings.method.uses_clock and _welcomes(settings.method):
+    if store.meta("nodes") is not None and settings.method.uses_clock and "welcome" in settings.method.changes:
         raise UserError(
             f"{run} is a federation whose method, {spec(settings.method)}, chooses a model by measured times of "
             "devices: a new client joins it with 'fedtailor join'"
         )
     return settings
-
-
-def _welcomes(method: Method) -> bool:
-    return type(method).welcome is not Method.welcome
 
 
 def _federation(store: Store, settings: Experiment, data: NewData, name: str, label: str | None) -> Federation:

@@ -9,11 +9,9 @@ import numpy as np
 
 from fedtailor.devices import VirtualClock
 from fedtailor.methods import Moment
+from fedtailor.records import BROKEN, DROPPED
 from fedtailor.runs.settings import Experiment
 from fedtailor.seeding import numpy_stream
-
-DROPPED = "dropped out"
-BROKEN = "its device failed"
 
 
 def choose_cohort(

@@ -17,6 +17,7 @@ from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
 from fedtailor.runs.completion import about_devices, compared
 from fedtailor.runs.disk import check_disk, least_bytes
+from fedtailor.runs.folders import PLAN
 from fedtailor.runs.frames import frame
 from fedtailor.runs.reading import MODELS, Run, value_of
 from fedtailor.runs.resources import Resources
@@ -39,7 +40,6 @@ from fedtailor.runs.statistics import difference, wins
 from fedtailor.runs.store import DATABASE
 from fedtailor.runs.tracking import check_trackers, mirror
 
-PLAN = "comparison.toml"
 LONGEST = 100  # characters of a label, which names a folder
 
 

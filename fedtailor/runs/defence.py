@@ -63,7 +63,7 @@ class Defence:
 
     def _rejected(self, changes: Mapping[int, Weights]) -> dict[int, str]:
         """The clients whose change points away from the cohort's median change."""
-        if self.settings.gate <= -1 or len(changes) < 3:  # of two changes nobody can say which one is odd
+        if self.settings.gate <= -1 or len(changes) < 3:  # of two changes either may be the odd one
             return {}
         moved = {k: learned(change, self.statistics) for k, change in changes.items()}
         together = robust_mean(list(moved.values()), [1.0] * len(moved), "median")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedtailor.data import Federation
-from fedtailor.messages.trees import digest
+from fedtailor.messages.digests import digest
 from fedtailor.methods import Payload
 from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.store import Store

@@ -9,7 +9,6 @@ from typing import Any
 from fedtailor.errors import UserError
 from fedtailor.runs.checkpoints import KEPT
 from fedtailor.runs.reading import Run
-from fedtailor.runs.settings import recorded
 from fedtailor.runs.store import Store
 
 # Settings that change no result. They are shown, but two runs are equal if only they differ.
@@ -83,6 +82,8 @@ def diff(one: str | Path, other: str | Path) -> Differences:
 
 
 def _settings(first: Run, second: Run) -> tuple[Difference, ...]:
+    if first.settings == second.settings:  # no need for the defaults of this version
+        return ()
     return tuple(
         Difference(found.what, found.one, found.other, not found.what.startswith(FREE))
         for found in _different(*(dict(_flat(_recorded(run))) for run in (first, second)))
@@ -91,6 +92,8 @@ def _settings(first: Run, second: Run) -> tuple[Difference, ...]:
 
 def _recorded(run: Run) -> Mapping[str, Any]:
     """The settings with all defaults of this version; as they are if this version does not know them."""
+    from fedtailor.runs.settings import recorded
+
     try:
         return recorded(run.settings).as_dict()
     except UserError:

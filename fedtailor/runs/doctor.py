@@ -21,6 +21,7 @@ from fedtailor.data.sources import Source
 from fedtailor.engines import cores, usable_device
 from fedtailor.errors import CPU_BUILD
 from fedtailor.learning.precision import native_bf16
+from fedtailor.models.processor import announced, matrix_units
 from fedtailor.version import __version__
 
 OLDEST = (3, 11)  # version of Python
@@ -70,8 +71,9 @@ def _machine() -> Iterator[Finding]:
     yield Finding("machine", "GPU", "absent" if device == "cpu" else "ok", "none" if device == "cpu" else device)
     yield _torch_build(torch.version.cuda, device)
     bf16 = native_bf16(device)
-    slow = "this processor has no instructions for it: it is emulated, and slower than fp32"
-    yield Finding("machine", "bf16", "ok" if bf16 else "absent", "native" if bf16 else slow)
+    broken = device == "cpu" and announced() and not matrix_units()
+    why = "the matrix units of this processor are not used" if broken else "this processor has no instructions for it"
+    yield Finding("machine", "bf16", "ok" if bf16 else "absent", "native" if bf16 else f"{why}: slower than fp32")
     free = shutil.disk_usage(Path.cwd()).free
     yield Finding("machine", "disk", "ok" if free > 1e9 else "problem", f"{free / 1e9:.1f} GB free in this folder")
 
@@ -103,6 +105,10 @@ def _requirements() -> dict[str, list[Requirement]]:
         names = [extra for extra in extras if one.marker is not None and one.marker.evaluate({"extra": extra})]
         for name in names or [""]:
             found.setdefault(name, []).append(one)
+    for needed in found.values():  # an extra that consists of others needs what they need
+        for own in [one for one in needed if one.name == "fedtailor"]:
+            needed.remove(own)
+            needed.extend(one for extra in sorted(own.extras) for one in found.get(extra, []) if one not in needed)
     return found
 
 

@@ -75,7 +75,7 @@ def file_at_once(target: Path) -> Iterator[Path]:
 def new_draft(target: Path, mode: int = 0o777) -> tuple[Path, int | None]:
     """Make a draft of a folder or file; returns it and its lock, which holds until it is closed.
 
-    The lock is None on a disk that has no locks: there, nobody removes a draft.
+    The lock is None on a disk that has no locks: there, no draft is removed.
     """
     while True:
         # Not mkdtemp: an export is made to be passed on, so it has the mode of the umask.

@@ -12,15 +12,16 @@ from fedtailor.data.federation import dealt_anew
 from fedtailor.engines import Job
 from fedtailor.learning.precision import native_bf16
 from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
-from fedtailor.runs.accounting import Promise, client_promise, record_promise
+from fedtailor.runs.accounting import client_promise, record_promise
 from fedtailor.runs.callbacks import Callback, CallbackList
 from fedtailor.runs.disk import DiskWatch
 from fedtailor.runs.environment import differences
 from fedtailor.runs.ledger import warn
 from fedtailor.runs.loop import RoundLoop
+from fedtailor.runs.measures import population
+from fedtailor.runs.promises import Promise
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources
-from fedtailor.runs.sampling import population
 from fedtailor.runs.settings import Experiment
 from fedtailor.runs.store import Store
 from fedtailor.runs.tracking import following
@@ -138,7 +139,7 @@ def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> It
     if doubt := dealt_anew(settings.data, job.federation.samples):
         yield doubt
     if settings.training.precision == "bf16" and not remote and not native_bf16(settings.engine.device):
-        yield "training.precision = 'bf16': this machine emulates bf16, which is slow and may give other last digits"
+        yield "training.precision = 'bf16': it is slow on this machine, and may give other last digits"
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import largest_models
 from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.ledger import TRAINED, Ledger, Round, deployed_ledger, warn
-from fedtailor.runs.measures import Measures, measures
+from fedtailor.runs.measures import Measures, population
+from fedtailor.runs.measuring import measures
 from fedtailor.runs.newcomers import Welcome
 from fedtailor.runs.phases import Phases
-from fedtailor.runs.sampling import population
 from fedtailor.runs.scoring import Scorer
 from fedtailor.runs.stopping import VALIDATION
 from fedtailor.runs.tasks import Packed, Tasks

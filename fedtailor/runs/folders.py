@@ -5,24 +5,22 @@ import shutil
 from pathlib import Path
 
 from fedtailor.errors import UserError
-from fedtailor.parties.policy import CARD, TENSORS
 from fedtailor.runs.store import DATABASE, in_use
 
-# Everything that fedtailor writes into the folder of a run. A folder with anything else in it is not replaced.
-OURS = {
-    *(DATABASE + ending for ending in ("", "-wal", "-shm", "-journal")),
-    *(
-        "run.lock",
-        "experiment.toml",
-        "environment.json",
-        "preprocessing.json",
-        "report.md",
-        "report.html",
-        "curves.png",
-        "rewards.png",
-    ),
-    *(CARD, TENSORS, "drawings", "exports", "tracking.json", "tensorboard", "wandb"),
-}
+PLAN = "comparison.toml"  # the file that makes a folder a comparison
+SETTINGS_DRAFT = ".experiment.toml"  # what a killed process leaves when a run got more rounds
+
+
+def ours() -> set[str]:
+    """Everything that fedtailor writes into the folder of a run. A folder with anything else in it is not replaced."""
+    from fedtailor.parties.policy import CARD, TENSORS
+
+    return {
+        *(DATABASE + ending for ending in ("", "-wal", "-shm", "-journal")),
+        *("run.lock", "experiment.toml", SETTINGS_DRAFT, "environment.json", "preprocessing.json"),
+        *("report.md", "report.html", "curves.png", "rewards.png"),
+        *(CARD, TENSORS, "drawings", "exports", "tracking.json", "tensorboard", "wandb"),
+    }
 
 
 def all_runs(folder: Path) -> list[Path]:
@@ -58,13 +56,13 @@ def check_place(place: Path, overwrite: bool) -> None:
         raise UserError(f"{place} is not a run: --overwrite replaces only runs, so name another with --name")
     if in_use(place):
         raise UserError(f"{place} is running: stop it before --overwrite replaces it, or name another with --name")
-    if foreign := sorted({path.name for path in place.iterdir()} - OURS):
+    if foreign := sorted({path.name for path in place.iterdir()} - ours()):
         raise UserError(f"{place} also holds {', '.join(foreign[:3])}: move it away, then --overwrite replaces the run")
 
 
 def is_of_a_run(draft: Path) -> bool:
     """Whether a draft holds nothing but what belongs to a run."""
-    return {path.name for path in draft.iterdir()} <= OURS
+    return {path.name for path in draft.iterdir()} <= ours()
 
 
 def remove(place: Path) -> None:

@@ -10,6 +10,7 @@ from fedtailor.errors import UserError
 from fedtailor.methods import Method, catalogue, spec
 from fedtailor.runs import toml
 from fedtailor.runs.assembly import assemble
+from fedtailor.runs.folders import SETTINGS_DRAFT
 from fedtailor.runs.settings import Experiment
 from fedtailor.runs.stopping import VALIDATION
 from fedtailor.runs.store import Store
@@ -54,13 +55,18 @@ def grow(place: Path, store: Store, values: dict[str, Any]) -> None:
             store.delete(table, "1")
         for key, value in (("experiment", values), ("finished", False), ("privacy", None)):
             store.set_meta(key, value)
-    draft = place / ".experiment.toml"
+
+
+def write_settings(place: Path, store: Store) -> None:
+    """Write the file of a run's settings again if it is not that of the database, which has those that count."""
+    file, draft, text = place / "experiment.toml", place / SETTINGS_DRAFT, toml.dumps(store.meta("experiment"))
     try:
-        draft.write_text(toml.dumps(values), encoding="utf-8")
-        os.replace(draft, place / "experiment.toml")
-    except OSError as error:  # the database has the settings that count
+        if not file.is_file() or file.read_bytes() != text.encode("utf-8"):
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, file)
+    except OSError as error:
         draft.unlink(missing_ok=True)
-        raise UserError(f"{place / 'experiment.toml'} cannot be written: {error.strerror}") from None
+        raise UserError(f"{file} cannot be written: {error.strerror}") from None
 
 
 def _dependence(settings: Experiment, job: Job) -> str | None:

@@ -126,7 +126,7 @@ class Ledger:
             server.restore({key: tree["value"] for key, tree in stored.items()})
 
     def fruitless(self, rounds: int) -> list[str]:
-        """The reasons, if nobody trained a usable model in the last ``rounds``; empty otherwise.
+        """The reasons, if no client trained a usable model in the last ``rounds``; empty otherwise.
 
         Also empty if that concerns one of several clients, which alone must not end a run.
         """

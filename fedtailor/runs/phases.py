@@ -8,10 +8,11 @@ from fedtailor.engines import Result, Task
 from fedtailor.errors import UserError, one_line
 from fedtailor.messages.trees import pack
 from fedtailor.methods import Ask, Decide, Decided, Decider, Duration, Payload, Replies, Reward, Server
+from fedtailor.records import DROPPED
 from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.border import Border
 from fedtailor.runs.callbacks import Callback
-from fedtailor.runs.cohort import DROPPED, unanswered
+from fedtailor.runs.cohort import unanswered
 from fedtailor.runs.defence import Defence
 from fedtailor.runs.ledger import TRAINED, Round, place
 from fedtailor.runs.tasks import Packed, Tasks

@@ -1,12 +1,11 @@
 """The policy that the agents of a run begin with: the user's own, a built-in one, or none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
 from fedtailor.engines import Job
-from fedtailor.errors import UserError
 from fedtailor.methods import (
     BUILT_IN,
     NO_POLICY,
@@ -18,7 +17,7 @@ from fedtailor.methods import (
     shipped_policies,
     spec,
 )
-from fedtailor.parties.policy import SHIPPED
+from fedtailor.parties.policy import SHIPPED, misfit
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.settings import Experiment
 
@@ -50,20 +49,17 @@ def with_policy(settings: Experiment, job: Job, given: bool = False) -> Led:
         return Led(settings, job, policy)
     if given or not server.decisions.agents or not uses_built_in(method):
         return _changed(settings, job, {"policy": NO_POLICY})
-    misfit = ""
+    unfit: list[str] = []
     for name, card in shipped_policies(spec(method)).items():
         found = _changed(settings, job, card.get("settings", {}))
         assert isinstance(found.settings.method, AgentMethod)
-        try:
-            shapes = shape(found.settings.method, assemble(found.settings, found.job).server())
-            policy = read_policy(SHIPPED / name)
-            check_policy(policy, SHIPPED / name, spec(method), shapes)
-        except UserError as error:
-            misfit = misfit or str(error).partition(" was trained with ")[2].partition(":")[0]
-            continue
-        return replace(found, policy=policy)
+        shapes = shape(found.settings.method, assemble(found.settings, found.job).server())
+        policy = read_policy(SHIPPED / name)
+        if (property := misfit(policy, shapes)) is None:
+            return replace(found, policy=policy)
+        unfit.append(f"{property} = {policy.shape.get(property)}")
     rules = {name: rule for name, rule in method.best_rules.items() if name in server.decisions.agents}
-    return _with_rules(settings, job, rules, misfit)
+    return _with_rules(settings, job, rules, unfit)
 
 
 def uses_built_in(method: AgentMethod) -> bool:
@@ -78,11 +74,12 @@ def uses_built_in(method: AgentMethod) -> bool:
 
 def built_in_digest(method: AgentMethod) -> str:
     """A digest of everything built-in that a run of the method may begin with."""
-    cards = {name: card["digest"] for name, card in shipped_policies(spec(method)).items()}
+    shipped = shipped_policies(spec(method)).items()
+    cards = {name: card["digest"] for name, card in shipped if method.may_fit(card["shape"])}
     return blake2b(repr((cards, dict(method.best_rules))).encode(), digest_size=16).hexdigest()
 
 
-def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], misfit: str) -> Led:
+def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], unfit: Sequence[str]) -> Led:
     method = settings.method
     assert isinstance(method, AgentMethod)
     tables = {
@@ -90,7 +87,8 @@ def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], misfit
         for name, table in method.agents
     }
     named = " and ".join(dict.fromkeys(map(repr, rules.values())))
-    reason = f"the built-in policy is for {misfit}" if misfit else f"no agent that we trained beats it ({PAGE})"
+    others = f"the built-in policies are for other runs, with {' or '.join(unfit)}"
+    reason = others if unfit else f"no agent that we trained beats it ({PAGE})"
     found = _changed(settings, job, {"policy": NO_POLICY, "agents": method.agents.model_copy(update=tables)})
     return replace(found, note=f"{method.name or spec(method)}: the rule {named} decides, not an agent: {reason}")
 

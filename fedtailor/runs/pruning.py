@@ -13,8 +13,8 @@ from fedtailor.runs.checkpoints import BEST, KEPT, prefix
 from fedtailor.runs.disk import free_bytes
 from fedtailor.runs.drafts import DRAFT, is_left, is_of_a_file, locked
 from fedtailor.runs.exporting.writing import is_of_exports
-from fedtailor.runs.folders import OURS, all_runs, is_of_a_run, remove
-from fedtailor.runs.store import Store, in_use, lock
+from fedtailor.runs.folders import all_runs, is_of_a_run, ours, remove
+from fedtailor.runs.store import DATABASE, Store, in_use, lock
 from fedtailor.runs.tables import SCHEMA
 
 Kind = Literal["drafts", "checkpoints", "models", "states", "run"]
@@ -140,14 +140,15 @@ def _is_checkpoint(scope: str) -> bool:
 
 
 def _delete_parts(place: Path, kinds: Sequence[Kind]) -> None:
+    path = place / DATABASE
+    left = path.stat().st_size - sum(item.bytes for item in _parts(place, "") if item.kind in kinds)
+    if (free := free_bytes(place)) < left:
+        raise UserError(
+            f"{path} needs {left / 1e6:.0f} MB on disk to shrink, and {free / 1e6:.0f} MB are free: delete "
+            "drafts or whole runs first"
+        )
     with Store(place, write=True) as store:
         finished = bool(store.meta("finished"))
-        left = store.path.stat().st_size - sum(item.bytes for item in _parts(place, "") if item.kind in kinds)
-        if (free := free_bytes(place)) < left:
-            raise UserError(
-                f"{store.path} needs {left / 1e6:.0f} MB on disk to shrink, and {free / 1e6:.0f} MB are free: delete "
-                "drafts or whole runs first"
-            )
         if not finished and set(kinds) - {"checkpoints"}:
             raise UserError(f"{place} is not finished any more: nothing of it was deleted")
         scopes = [row["scope"] for row in store.rows("SELECT DISTINCT scope FROM state")]
@@ -167,7 +168,7 @@ def _check_whole(place: Path) -> None:
     """Raise a `UserError` if a folder is more, or less, than a run."""
     if place.is_symlink():
         raise UserError(f"{place} is a link: delete the run that it leads to")
-    if foreign := sorted({path.name for path in place.iterdir()} - OURS):
+    if foreign := sorted({path.name for path in place.iterdir()} - ours()):
         raise UserError(f"{place} also holds {', '.join(foreign[:3])}: move it away, then the run can be deleted")
 
 

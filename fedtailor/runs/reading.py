@@ -5,23 +5,20 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedtailor.data import Federation
-from fedtailor.devices import cause
 from fedtailor.errors import unknown
-from fedtailor.messages.trees import plain, unpack
-from fedtailor.runs.accounting import Promise
-from fedtailor.runs.assembly import check_data
-from fedtailor.runs.cohort import BROKEN, DROPPED
+from fedtailor.records import BROKEN, DROPPED, cause
 from fedtailor.runs.frames import frame
-from fedtailor.runs.measures import Measures, MeasureSummary
-from fedtailor.runs.resources import Resources, again
+from fedtailor.runs.measures import Measures, MeasureSummary, population
+from fedtailor.runs.promises import Promise
 from fedtailor.runs.results import ClockSummary, RunSummary, mean
-from fedtailor.runs.sampling import population
-from fedtailor.runs.settings import Experiment, method_dict, recorded
 from fedtailor.runs.stopping import VALIDATION, Best, best_of
 from fedtailor.runs.store import Store, find_client, in_use
+
+if TYPE_CHECKING:
+    from fedtailor.data import Federation
+    from fedtailor.runs.settings import Experiment
 
 FRAMES = ("rounds", "metrics", "measures", "scores", "tasks", "events", "clock", "times", "phases", "curve")
 MODELS = ("received", "held", "global", "final", "new")
@@ -73,15 +70,18 @@ class Run:
         return str(self.settings["name"])
 
     @property
-    def experiment(self) -> Experiment:
+    def experiment(self) -> "Experiment":
         """The settings as an experiment, to run again."""
+        from fedtailor.runs.settings import recorded
+
         return recorded(self.settings)
 
     @property
     def asked(self) -> dict[str, Any]:
         """The method's table as the user gave it; `settings` has what its policy added."""
-        found: dict[str, Any] = self._store.meta("asked") or method_dict(self.experiment.method)
-        return found
+        from fedtailor.runs.settings import method_dict
+
+        return dict(self._store.meta("asked") or method_dict(self.experiment.method))
 
     @property
     def rounds_done(self) -> int:
@@ -202,11 +202,14 @@ class Run:
         """What the run started from: path, digest, round, what was carried over; None for the initial model."""
         return self._store.meta("start")  # type: ignore[no-any-return]
 
-    def federation(self, federation: Federation | None = None) -> Federation:
+    def federation(self, federation: "Federation | None" = None) -> "Federation":
         """The clients' data, built again from the settings; a `UserError` if they are not those of the run.
 
         A run that began with a ``federation`` given in Python needs it again.
         """
+        from fedtailor.runs.assembly import check_data
+        from fedtailor.runs.resources import Resources, again
+
         settings = again(self.experiment, federation, f"{self.folder} cannot give its data")
         found = Resources(federation).federation(settings)
         check_data(settings, found, self.data_digest, f"{self.folder} cannot give its data")
@@ -308,14 +311,14 @@ class Run:
             when = (row["episode"], row["round"])
             if when not in slots:
                 data = self._store.state("slots", f"{when[0]} {when[1]}")
-                slots[when] = [] if data is None else unpack(data)
+                slots[when] = [] if data is None else _tree(data)
             row["slots"] = slots[when].pop(0) if slots[when] else None
-        return [{k: unpack(v) if isinstance(v, bytes) else v for k, v in row.items()} for row in rows]
+        return [{k: _tree(v) if isinstance(v, bytes) else v for k, v in row.items()} for row in rows]
 
     def declared(self) -> dict[str, dict[str, Any]]:
         """By decision, what the method declared: the features that its agent sees, and its actions."""
         data = self._store.state("slots", "declared")
-        return {} if data is None else dict(unpack(data))
+        return {} if data is None else dict(_tree(data))
 
     def rewards(self) -> dict[str, list[float]]:
         """The rewards in the order of time, by the name of the decision."""
@@ -328,7 +331,7 @@ class Run:
     def client_state(self, client: int) -> dict[str, Any]:
         """What the method keeps on a client, by key; empty if it keeps nothing there."""
         data = self._store.state("client", client)
-        return {} if data is None else dict(plain(unpack(data)["state"]))
+        return {} if data is None else dict(_tree(data)["state"])
 
     def server_state(self, *keys: str) -> dict[str, Any]:
         """The server's stored state by key, or only these keys: the model and the method's entries.
@@ -337,7 +340,7 @@ class Run:
         """
         known = self._store.state_keys("server")
         stored = {key: self._store.state("server", key) for key in keys or known}
-        return {key: plain(unpack(data)["value"]) for key, data in sorted(stored.items()) if data is not None}
+        return {key: _tree(data)["value"] for key, data in sorted(stored.items()) if data is not None}
 
     def agents(self) -> dict[str, dict[str, Any]]:
         """By decision, the present state of its agent, with ``best`` if pre-training keeps the best policy."""
@@ -346,7 +349,7 @@ class Run:
             kind, _, name = key.partition(" ")
             data = self._store.state("decisions", key)
             if kind in ("agent", "best") and data is not None:
-                state = plain(unpack(data)["value"])
+                state = _tree(data)["value"]
                 found.setdefault(name, {}).update(state if kind == "agent" else {"best": state})
         return found
 
@@ -431,6 +434,13 @@ class Run:
     @property
     def _has_clock(self) -> bool:
         return "devices" in self.settings or bool(self.nodes)
+
+
+def _tree(data: bytes) -> Any:
+    """Stored bytes as a tree, in which objects appear as their state; only this needs torch."""
+    from fedtailor.messages.trees import plain, unpack
+
+    return plain(unpack(data))
 
 
 def value_of(score: Mapping[str, Any], measure: str) -> float | None:

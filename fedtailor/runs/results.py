@@ -3,15 +3,17 @@
 import statistics
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedtailor.errors import UserError
-from fedtailor.learning import TrainingSettings
-from fedtailor.methods import Method
-from fedtailor.runs.accounting import Promise
 from fedtailor.runs.measures import Measures
+from fedtailor.runs.promises import Promise
 from fedtailor.runs.statistics import Difference, Wins, decided
 from fedtailor.runs.stopping import Best
+
+if TYPE_CHECKING:
+    from fedtailor.learning import TrainingSettings
+    from fedtailor.methods import Method
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,9 @@ class ComparisonSummary:
         }
 
 
-def equal_rows(scores: Mapping[str, Hashable], methods: Mapping[str, Method], training: TrainingSettings) -> list[Note]:
+def equal_rows(
+    scores: Mapping[str, Hashable], methods: "Mapping[str, Method]", training: "TrainingSettings"
+) -> list[Note]:
     """A note for rows in which every client has the same score in every seed, with the methods' reason.
 
     Parameters

@@ -25,7 +25,7 @@ from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import Interrupted, run_episodes
 from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.folders import check_place, fresh_name, is_of_a_run, remove
-from fedtailor.runs.growing import check_growth, check_rounds, grow
+from fedtailor.runs.growing import check_growth, check_rounds, grow, write_settings
 from fedtailor.runs.ledger import check_states
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.pace import expected_seconds
@@ -237,7 +237,8 @@ def resume(
             with Store(place, write=True) as store, store.transaction():
                 for key, value in (("experiment", values), ("episodes", episodes), ("finished", False)):
                     store.set_meta(key, value)
-            (place / "experiment.toml").write_text(toml.dumps(values), encoding="utf-8")
+        with Store(place) as store:  # also after a process that was killed when it had stored other settings
+            write_settings(place, store)
         return run_episodes(place, settings, job, resources, one_callback(callbacks), deciders, policy)
 
 

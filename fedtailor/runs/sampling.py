@@ -25,11 +25,6 @@ def check_tested(settings: Evaluation, clients: int) -> None:
         raise UserError(f"evaluation.clients = {settings.clients}: there are only {clients} clients")
 
 
-def population(tested: int | str, clients: int) -> int:
-    """The number of clients that the tested ones were drawn from; 0 if all are tested, or only the cohort."""
-    return clients if isinstance(tested, int) and tested < clients else 0
-
-
 def _drawn(experiment: Experiment, clients: range, purpose: str) -> Sequence[int]:
     count = experiment.evaluation.clients
     if not isinstance(count, int) or count >= len(clients):

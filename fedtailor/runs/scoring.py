@@ -5,7 +5,8 @@ from typing import Any
 
 from fedtailor.engines import Task
 from fedtailor.learning import Score
-from fedtailor.messages.trees import digest, pack
+from fedtailor.messages.digests import digest
+from fedtailor.messages.trees import pack
 from fedtailor.methods import Moment
 from fedtailor.runs.tasks import Tasks
 from fedtailor.weights import Weights

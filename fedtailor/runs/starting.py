@@ -13,7 +13,8 @@ from typing import Any
 from fedtailor import imports
 from fedtailor.engines import Job, run_network
 from fedtailor.errors import UserError
-from fedtailor.messages.trees import digest, pack
+from fedtailor.messages.digests import digest
+from fedtailor.messages.trees import pack
 from fedtailor.methods import AgentMethod, Method, Server, shape, spec
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.checkpoints import BEST, START, kept_rounds, kept_scopes
@@ -176,8 +177,9 @@ def _chosen(store: Store, place: Path, start: Start) -> tuple[str, int]:
         return BEST, best.round
     rounds = kept_rounds(store)
     if start.round not in rounds:
-        known = ", ".join(map(str, [*rounds, last]))
-        raise UserError(f"{place} has no state of round {start.round}{pruned}: it has those of rounds {known}")
+        known = sorted({*rounds, last})
+        have = f"those of rounds {', '.join(map(str, known))}" if len(known) > 1 else f"that of round {known[0]}"
+        raise UserError(f"{place} has no state of round {start.round}{pruned}: it has {have}")
     return str(start.round), int(start.round)
 
 
@@ -249,7 +251,7 @@ def _shared_weights(server: Server, method: Method, start: Start, place: Path) -
     name = start.model or "global"
     if name in models:
         return models[name], True
-    if start.model is None and type(method).models is Method.models and server.weights:
+    if start.model is None and "models" not in method.changes and server.weights:
         return server.weights, False
     held = f"it holds {', '.join(sorted(models))}; name one with start.model" if models else "it holds none"
     raise UserError(f"{place} has no {name!r} model on its server to start from: {spec(method)}: {held}")

@@ -6,12 +6,15 @@ The decision is a function of these means, which are stored with their rounds: i
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fedtailor.errors import UserError
 from fedtailor.runs import checkpoints
 from fedtailor.runs.measures import Measures
-from fedtailor.runs.sections import Checkpoints, Stopping
 from fedtailor.runs.store import Store
+
+if TYPE_CHECKING:
+    from fedtailor.runs.sections import Checkpoints, Stopping
 
 VALIDATION = "validation"  # the model of validation rows in the tables scores, metrics and measures
 
@@ -38,7 +41,7 @@ def better(found: float, best: float | None, lower: bool, gain: float = 0.0) -> 
 class Keeper:
     """Keeps states of rounds: those that the settings name, and that of the best round."""
 
-    def __init__(self, store: Store, checkpoints: Checkpoints | None, stopping: Stopping | None):
+    def __init__(self, store: Store, checkpoints: "Checkpoints | None", stopping: "Stopping | None"):
         self._store, self._checkpoints, self._stopping = store, checkpoints, stopping
         self.best = best_of(store)
         self.stopped: int | None = store.meta("stopped")  # the round after which the run ended early
@@ -50,7 +53,7 @@ class Keeper:
         if self._stopping is not None and found is not None:
             self._look(round, found, self._stopping)
 
-    def _look(self, round: int, found: Measures, settings: Stopping) -> None:
+    def _look(self, round: int, found: Measures, settings: "Stopping") -> None:
         value, best = found.main.mean, self.best
         lower = found.main.better == "lower"
         if value is not None and better(value, best.value if best else None, lower, settings.min_gain):
@@ -69,7 +72,7 @@ def best_of(store: Store) -> Best | None:
     return None if known is None else Best(**known)
 
 
-def check_validation(stopping: Stopping | None, samples: int, private: bool) -> None:
+def check_validation(stopping: "Stopping | None", samples: int, private: bool) -> None:
     """Raise a `UserError` if a run cannot choose its best round."""
     if stopping is None:
         return

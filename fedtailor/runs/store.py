@@ -7,6 +7,7 @@ file is at the last committed round.
 import fcntl
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from fedtailor.errors import UserError, unknown
-from fedtailor.learning import Score
-from fedtailor.messages.trees import digest
+from fedtailor.messages.digests import digest
+from fedtailor.records import Score
 from fedtailor.runs.tables import READABLE, SCHEMA, TABLES, definitions, row_digest
 
 DATABASE = "run.db"
+OWN_FILE = 64 * 1024  # bytes for the file that SQLite makes beside a database, even to read it
 
 
 class Store:
     """Reads and writes a run's database. One process writes at a time; others may read meanwhile.
 
-    With ``still``, it reads one state of the database, and no byte in the run's folder changes.
+    With ``still``, it reads one state of the database, and no byte in the run's folder changes. A run can also be read
+    where nothing can be written: on a full disk, or on one that is read-only.
     """
 
     def __init__(self, folder: Path, *, write: bool = False, still: bool = False):
@@ -32,16 +35,18 @@ class Store:
         if not self.path.is_file():
             raise UserError(f"{folder} is not a run: it has no {DATABASE}")
         self._lock: int | None = None
+        self._writes = write
         with ExitStack() as opened, self._user_errors():
             mode = "mode=rw"
             if write or still:
                 self._lock = lock(folder) if write else _shared_lock(folder)
                 if self._lock is not None:
                     opened.callback(os.close, self._lock)
-            if still:  # without a log of writes, and while nobody writes, SQLite needs no files of its own
-                log = self.path.with_name(f"{DATABASE}-wal")
-                quiet = self._lock is not None and not (log.exists() and log.stat().st_size)
+            if still:  # without a log of writes, and while no process writes, SQLite needs no files of its own
+                quiet = self._lock is not None and not self._has_log()
                 mode = "mode=ro&immutable=1" if quiet else "mode=ro"
+            elif not write and not _holds_files(folder) and not self._has_log() and not in_use(folder):
+                mode = "mode=ro&immutable=1"
             address = f"{self.path.absolute().as_uri()}?{mode}"
             self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)
             opened.callback(self._db.close)
@@ -54,11 +59,8 @@ class Store:
                 raise UserError(f"{self.path} has schema {version}, this version of fedtailor reads schema {SCHEMA}")
             if version == SCHEMA and self._definitions() != definitions():
                 raise sqlite3.DatabaseError("its tables are not those that were written")
-            if write and version != SCHEMA:
-                raise UserError(
-                    f"{self.path} has schema {version} of an earlier version of fedtailor: this version shows the run "
-                    "but cannot resume or export it; start it again under another name"
-                )
+            if write:
+                self.check_version()
             if write and [row[0] for row in self._db.execute("PRAGMA quick_check(1)")] != ["ok"]:
                 raise sqlite3.DatabaseError("its pages do not fit together")
             if write:
@@ -80,6 +82,14 @@ class Store:
             _insert(db, "clients", list(clients))
         finally:
             db.close()
+
+    def check_version(self) -> None:
+        """Raise a `UserError` if an earlier version of FedTailor wrote this run: its states are not read."""
+        if (version := self.meta("schema")) != SCHEMA:
+            raise UserError(
+                f"{self.path} has schema {version} of an earlier version of fedtailor: this version shows the run "
+                "but cannot resume, export or adapt it; start it again under another name"
+            )
 
     def close(self) -> None:
         self._db.close()
@@ -263,14 +273,23 @@ class Store:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if "disk" in str(error) or "full" in str(error):
-                raise UserError(
-                    f"{self.path} cannot be written ({error}): the run is at its last complete round; "
-                    f"make room, then {self._how_to_resume()}"
-                ) from None
-            raise UserError(f"{self.path} cannot be used: {' '.join(str(error).split())[:200]}") from None
+            raise UserError(self._unusable(" ".join(str(error).split())[:200])) from None
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from None
+
+    def _has_log(self) -> bool:
+        """Whether there are writes that are not in the database file yet."""
+        log = self.path.with_name(f"{DATABASE}-wal")
+        return log.exists() and log.stat().st_size > 0
+
+    def _unusable(self, reason: str) -> str:
+        if self._writes and ("disk" in reason or "full" in reason):
+            done = "the run is at its last complete round"
+            return f"{self.path} cannot be written ({reason}): {done}; make room, then {self._how_to_resume()}"
+        if self._has_log() and not _holds_files(self.path.parent):
+            why = "a process that writes, or that was killed, has its latest writes in a file beside it"
+            return f"{self.path} cannot be read where nothing can be written ({why}): copy the run to another disk"
+        return f"{self.path} cannot be used: {reason}"
 
     def _how_to_resume(self) -> str:
         with suppress(Exception):  # the error that is being reported may stop this too
@@ -304,6 +323,11 @@ def _insert(db: sqlite3.Connection, table: str, rows: list[dict[str, Any]]) -> N
         db.executemany(f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({marks})", checked)
 
 
+def _holds_files(folder: Path) -> bool:
+    """Whether a file can be made in a folder."""
+    return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > OWN_FILE
+
+
 def in_use(folder: Path) -> bool:
     """Whether a process runs this run now."""
     try:
@@ -320,7 +344,7 @@ def in_use(folder: Path) -> bool:
 
 
 def _shared_lock(folder: Path) -> int | None:
-    """Keep other processes from running this run; None if one runs it now, or if nobody ever did."""
+    """Keep other processes from running this run; None if one runs it now, or if none ever did."""
     try:
         file = os.open(folder / "run.lock", os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:

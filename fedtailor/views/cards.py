@@ -63,7 +63,7 @@ def _card(kind: "type[Method]") -> dict[str, Any]:
         return asdict(kind.card)
     classes = kind.__mro__[: kind.__mro__.index(Method)]
     code = "".join(map(_source, classes))
-    changed = {name for base in classes for name in vars(base)}
+    changed = kind.changes
     travels, stays = PARTS[kind.shares]
     client = [*([stays] if stays else []), *(["its entries of client.state"] if "client.state" in code else [])]
     server = [f"the global {kind.shares}" if kind.shares in ("body", "head") else "the global model"]
@@ -81,7 +81,7 @@ def _card(kind: "type[Method]") -> dict[str, Any]:
         "limits": (),
         "deviations": (),
         "only_sums": None if changed & {"finish", "prepare"} else True,
-        "shows_peers": None if "prepare" in changed else False,
+        "shows_peers": True if kind.card.shows_peers else None if kind.may_show_peers() else False,
     }
 
 

@@ -4,12 +4,15 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedtailor.runs import Comparison, ComparisonSummary
-from fedtailor.runs.results import ComparisonRow, Note, Spread
+from fedtailor.runs.results import ComparisonRow, ComparisonSummary, Note, Spread
 from fedtailor.runs.statistics import CRITERION, SEEDS, UNDECIDED, Difference, comparisons_text
 from fedtailor.views.numbers import NOTHING, figures, measured, percent
 from fedtailor.views.tables import Grid, superscript
+
+if TYPE_CHECKING:
+    from fedtailor.runs import Comparison
 
 
 def comparison_grid(summary: ComparisonSummary) -> Grid:
@@ -98,7 +101,7 @@ def comparison_csv(summary: ComparisonSummary) -> str:
     return text.getvalue()
 
 
-def write_comparison(comparison: Comparison) -> list[Path]:
+def write_comparison(comparison: "Comparison") -> list[Path]:
     """Write the table of a comparison as CSV, Markdown and LaTeX into its folder."""
     summary = comparison.summary()
     grid = comparison_grid(summary)

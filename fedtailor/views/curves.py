@@ -10,11 +10,13 @@ from statistics import fmean, stdev
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedtailor.runs import Comparison, Run
+from fedtailor.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from fedtailor.runs import Comparison
 
 # Okabe and Ito's colours, which can be distinguished with any colour vision and in print
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6914")
@@ -69,12 +71,12 @@ def run_figure(run: Run) -> "Figure":
     return figure
 
 
-def draw_comparison(comparison: Comparison, path: Path, over: Over = "round") -> Path:
+def draw_comparison(comparison: "Comparison", path: Path, over: Over = "round") -> Path:
     """The methods of a comparison, as a file."""
     return _save(comparison_figure(comparison, over), path)
 
 
-def comparison_figure(comparison: Comparison, over: Over = "round") -> "Figure":
+def comparison_figure(comparison: "Comparison", over: Over = "round") -> "Figure":
     """The methods of a comparison: mean over seeds with a band of one deviation; at the right the final pass."""
     headline = comparison.experiment.compare.model
     curves = comparison_curves(comparison, over)
@@ -100,7 +102,7 @@ def comparison_figure(comparison: Comparison, over: Over = "round") -> "Figure":
     return figure
 
 
-def comparison_curves(comparison: Comparison, over: Over = "round") -> list[Curve]:
+def comparison_curves(comparison: "Comparison", over: Over = "round") -> list[Curve]:
     """A curve per method, sorted by the last value, best first."""
     settings = comparison.experiment.compare
     statistic, better = "pooled" if settings.pooled else "mean", 1

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from fedtailor.devices import cause
+from fedtailor.records import cause
 from fedtailor.runs import Callback, Measures, RoundReport
 from fedtailor.views.console import messages
 from fedtailor.views.numbers import duration, measured, size

@@ -23,4 +23,4 @@ def prunable_page(items: Sequence[Item], folder: Path, listing: bool) -> list[Re
 
 
 def freed_text(freed: int) -> str:
-    return f"deleted; {size(max(0, freed))} are free"
+    return f"deleted: {size(max(0, freed))} less on disk"

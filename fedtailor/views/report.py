@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedtailor.devices import cause
+from fedtailor.records import cause
 from fedtailor.runs import Measures, Run, RunSummary, toml
 from fedtailor.runs.measures import MeasureSummary
 from fedtailor.runs.stopping import VALIDATION
@@ -139,7 +139,8 @@ def remarks(metrics: Mapping[str, Measures]) -> list[str]:
     which = "tested clients" if "held" in metrics and metrics["held"].population else "clients"
     said = [f"{untrained} of the {which} never trained: the model they would receive counts as held."]
     newcomers = metrics["new"].clients if "new" in metrics else 0
-    new = [f"new: {newcomers} clients that took no part received and adapted the model at the end."]
+    those = "1 client" if newcomers == 1 else f"{newcomers} clients"
+    new = [f"new: {those} that took no part received and adapted the model at the end."]
     checked = ["validation: the held models on validation data, which choose the best round; final is that round's."]
     return [
         *_drawn(metrics),

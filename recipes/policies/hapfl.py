@@ -8,7 +8,9 @@ compared with the mean of the others (common random numbers).
 import math
 import random
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,10 +22,25 @@ from fedtailor.methods.allocation import best_epochs, best_sizes, divide, even_s
 
 SLOTS = 24  # the most clients in a round while learning; the networks work for any number
 BATCH = 48
-IMITATED = 2_500  # steps
-REWARDED = 800  # steps of PPO1 by its reward
-DRAWS = 16  # allocations per state in these
-TABLES = {"network": "per-slot", "hidden": (48, 48)}
+DRAWS = 16  # allocations per state in the steps by the reward
+SEEDS, TRIALS = range(2001, 2006), 1_000  # of the rounds that judge; no agent was chosen by them
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """How the agents for a number of sizes learn."""
+
+    hidden: tuple[int, ...]
+    imitated: int  # steps
+    rewarded: int  # steps of PPO1 by its reward
+    refined: int = 0  # and by its gradient for each client
+
+    @property
+    def table(self) -> dict[str, Any]:
+        return {"network": "per-slot", "hidden": self.hidden}
+
+
+LESSONS = {2: Lesson((48, 48), 2_500, 800), 3: Lesson((128, 128), 6_000, 3_000, 6_000)}
 
 
 def scenario(draws: random.Random, sizes: int) -> tuple[list[float], list[float], int]:
@@ -67,15 +84,15 @@ def filled(rows: Sequence[Sequence[float]]) -> Tensor:
 
 def untrained(sizes: int, seed: int) -> dict[str, PPO]:
     """Two new agents: their shapes are those of HAPFL with ``state = "full"``."""
-    settings, stream = PPOSettings.model_validate(TABLES), torch.Generator().manual_seed(seed)
+    settings, stream = PPOSettings.model_validate(LESSONS[sizes].table), torch.Generator().manual_seed(seed)
     size = PPO(SLOTS, sizes, {"size": Categorical(sizes).head()}, settings, stream)
     return {"size": size, "intensity": PPO(SLOTS, 2, {"intensity": Simplex().head()}, settings, stream)}
 
 
-def train(sizes: int, seed: int = 100, steps: int = IMITATED) -> dict[str, PPO]:
+def train(sizes: int, seed: int = 100) -> dict[str, PPO]:
     """The two agents for this number of sizes."""
     draws, stream = random.Random(seed), torch.Generator().manual_seed(seed)
-    agents = untrained(sizes, seed)
+    agents, steps = untrained(sizes, seed), LESSONS[sizes].imitated
     size, intensity = agents["size"], agents["intensity"]
     for step in range(steps):
         lr = 0.004 * (1 - step / steps)
@@ -96,7 +113,8 @@ def train(sizes: int, seed: int = 100, steps: int = IMITATED) -> dict[str, PPO]:
         ]
         shares = [even_shares(load, epochs * len(load)) for load, (_, _, epochs) in zip(loads, made, strict=True)]
         fit_shares(intensity, *padded(states), filled(shares), lr)
-    follow_reward(size, sizes, draws, stream)
+    follow_reward(size, sizes, LESSONS[sizes].rewarded, draws, stream)
+    refine(size, sizes, LESSONS[sizes].refined, random.Random(seed + 1), torch.Generator().manual_seed(seed + 1))
     return agents
 
 
@@ -108,9 +126,9 @@ def fit_shares(agent: PPO, state: Tensor, mask: Tensor, shares: Tensor, lr: floa
     step(agent, loss, lr)
 
 
-def follow_reward(agent: PPO, sizes: int, draws: random.Random, stream: torch.Generator) -> None:
+def follow_reward(agent: PPO, sizes: int, steps: int, draws: random.Random, stream: torch.Generator) -> None:
     """Steps along the gradient of the expected reward, -log(slowest / fastest)."""
-    for number in range(REWARDED):
+    for number in range(steps):
         made = [scenario(draws, sizes) for _ in range(BATCH)]
         state, mask = padded([size_state(times, work) for times, work, _ in made])
         works = torch.tensor([work for _, work, _ in made])  # (batch, sizes)
@@ -128,7 +146,35 @@ def follow_reward(agent: PPO, sizes: int, draws: random.Random, stream: torch.Ge
         taken = logits[:, None].expand(-1, DRAWS, -1, -1).gather(-1, drawn[..., None]).squeeze(-1)
         taken = taken.masked_fill(~mask[:, None], 0.0).sum(-1)
         entropy = -(logits.exp() * logits).sum(-1).masked_fill(~mask, 0.0).sum() / mask.sum()
-        step(agent, -(taken * gain).mean() - 0.001 * entropy, 0.0015 * (1 - number / REWARDED))
+        step(agent, -(taken * gain).mean() - 0.001 * entropy, 0.0015 * (1 - number / steps))
+
+
+def refine(agent: PPO, sizes: int, steps: int, draws: random.Random, stream: torch.Generator) -> None:
+    """More such steps; each client's part of the gradient is exact, given the drawn sizes of the others."""
+    vars(agent).pop("direct", None)
+    for number in range(steps):
+        made = [scenario(draws, sizes) for _ in range(BATCH)]
+        state, mask = padded([size_state(times, work) for times, work, _ in made])
+        likely = agent.actor(seen(state, mask)).reshape(BATCH, SLOTS, sizes).softmax(-1)
+        with torch.no_grad():
+            drawn = torch.multinomial(likely.reshape(-1, sizes), DRAWS, replacement=True, generator=stream)
+            drawn = drawn.reshape(BATCH, SLOTS, DRAWS).transpose(1, 2)  # (batch, draws, slots)
+            works = torch.tensor([work for _, work, _ in made]).log()
+            every = state[:, :, :1] + works[:, None]  # (batch, slots, sizes): the log time of every choice
+            taken = every[:, None].expand(-1, DRAWS, -1, -1).gather(-1, drawn[..., None]).squeeze(-1)
+            slowest = _without_each(taken.masked_fill(~mask[:, None], -torch.inf))
+            fastest = -_without_each((-taken).masked_fill(~mask[:, None], -torch.inf))
+            each = every[:, None]
+            spread = torch.maximum(slowest[..., None], each) - torch.minimum(fastest[..., None], each)
+            cost = spread.mean(1).masked_fill(~mask[..., None], 0.0)  # (batch, slots, sizes)
+        step(agent, (likely * cost).sum((1, 2)).mean(), 0.0015 * (1 - number / steps))
+
+
+def _without_each(values: Tensor) -> Tensor:
+    """The largest of the other values, for each in the last dimension."""
+    top = values.topk(2, -1)
+    first = top.indices[..., :1] == torch.arange(values.shape[-1])
+    return torch.where(first, top.values[..., 1:], top.values[..., :1])
 
 
 def step(agent: PPO, loss: Tensor, lr: float) -> None:
@@ -163,16 +209,29 @@ def unadapted(times: list[float], work: list[float], epochs: int) -> tuple[float
     return max(times) / min(times), 1 - min(times) / max(times)
 
 
-def judge(agents: dict[str, PPO], sizes: int, seed: int = 1, trials: int = 300) -> dict[str, Any]:
-    """Means over drawn devices, sizes and epochs: without agents, with agents, with the search; share of its gain."""
+class Judged(NamedTuple):
+    """Means of a measure over drawn rounds: without agents, with agents, with the exact search."""
+
+    none: float
+    agents: float
+    search: float
+
+    @property
+    def share(self) -> float:
+        """What the agents gain, as a share of what the search gains."""
+        return (self.none - self.agents) / (self.none - self.search)
+
+
+def judge(agents: dict[str, PPO], sizes: int, seed: int, trials: int = TRIALS) -> dict[str, Judged]:
+    """Both measures, over drawn devices, sizes and epochs."""
     draws = random.Random(seed)
     rows = []
     for _ in range(trials):
         made = scenario(draws, sizes)
         rows.append([unadapted(*made), measured(agents, *made), measured(None, *made)])
-    found: dict[str, Any] = {}
-    for place, name in enumerate(("ratio", "waiting")):
-        values = [[math.log(r[place]) if name == "ratio" else r[place] for r in row] for row in rows]
-        plain, agent, search = (sum(column) / len(column) for column in zip(*values, strict=True))
-        found[name] = {"none": plain, "agents": agent, "search": search, "share": (plain - agent) / (plain - search)}
-    return found
+    ratios = ([math.log(ratio) for ratio, _ in row] for row in rows)
+    waits = ([waiting for _, waiting in row] for row in rows)
+    return {
+        name: Judged(*(fmean(column) for column in zip(*values, strict=True)))
+        for name, values in (("ratio", ratios), ("waiting", waits))
+    }

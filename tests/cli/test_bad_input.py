@@ -192,7 +192,7 @@ COMMANDS = [
     (["run", "--from", "junk", "--name", "new"], "junk is neither a run"),
     (["run", "--from", "broken.pt", "--name", "new"], "broken.pt cannot be read"),
     (["run", "--from", "runs/done", "--name", "new"], "has done 2 rounds, and rounds = 2"),
-    (["run", "--from", "runs/done", "--at", "7", "--name", "new"], "no state of round 7: it has those of rounds 2"),
+    (["run", "--from", "runs/done", "--at", "7", "--name", "new"], "no state of round 7: it has that of round 2"),
     (["run", "--from", "runs/done", "--at", "best", "--name", "new"], "has no best round"),
     (["run", "--from", "runs/done", "--at", "frist", "--name", "new"], "--at"),
     (["run", "--at", "best"], "it belongs to --from RUN"),

@@ -27,6 +27,20 @@ def test_nothing_heavy_is_imported_before_it_is_needed(program: str, environment
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["show RUN", "show RUN --clients --json", "show RUN --profile", "list RUNS", "list RUNS --json", "diff RUN RUN"],
+)
+def test_what_only_reads_a_run_imports_nothing_heavy(finished: Path, environment: dict[str, str], words: str) -> None:
+    places = {"RUN": str(finished), "RUNS": str(finished.parent)}
+    arguments = [places.get(word, word) for word in words.split()]
+    asked = f"import sys; from fedtailor.__main__ import main; code = main({arguments!r}); "
+    asked += f"print(code, sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, env=environment, check=True)
+    assert done.stderr.strip() == "0 []"
+    assert len(done.stdout) > 5
+
+
 @pytest.mark.parametrize("words", commands(typer.main.get_command(app)), ids=" ".join)
 def test_every_command_ends_its_help_with_an_example(call, words: tuple[str, ...]) -> None:
     done = call(*words, "--help")

@@ -13,7 +13,7 @@ import pytest
 
 import fedtailor
 from fedtailor.data import DataSettings, build
-from fedtailor.engines import Inline, Job, Processes, Task
+from fedtailor.engines import Inline, Job, Processes, Task, processes
 from fedtailor.errors import UserError
 from fedtailor.learning import TrainingSettings
 from fedtailor.methods import Moment, Payload, find
@@ -196,3 +196,10 @@ def test_workers_can_be_started_before_there_is_a_job(engine: Processes) -> None
     assert len(started) == 2
     engine.start(job(epochs=1))
     assert [worker.process.pid for worker in engine._pool] == started
+
+
+def test_workers_have_huge_pages_unless_the_user_decides_otherwise() -> None:
+    assert processes._tunables("") == "glibc.malloc.hugetlb=1"
+    assert processes._tunables("glibc.malloc.check=1") == "glibc.malloc.check=1:glibc.malloc.hugetlb=1"
+    for given in ("glibc.malloc.hugetlb=0", "glibc.malloc.check=1:glibc.malloc.hugetlb=1"):
+        assert processes._tunables(given) == given

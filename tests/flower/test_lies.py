@@ -180,6 +180,15 @@ def test_a_federation_refuses_simulated_attackers(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("table", "values"), [("stopping", {}), ("checkpoints", {"every": 2}), ("start", {"path": "runs/first"})]
+)
+def test_a_federation_refuses_what_needs_earlier_states_of_nodes(table: str, values: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"^{table}: nodes keep their latest .* remove the table \[{table}\]$"):
+        serve(settings(**{table: values}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_class_named_by_a_superscript_is_a_name_and_no_number(files: Path, tmp_path: Path) -> None:
     from fedtailor.data.roster import federation_of
 

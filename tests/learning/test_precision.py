@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from fedtailor.learning import Batch, FeatureCache, TrainingSettings, TrainOptions, precision, train
 from fedtailor.learning.precision import computing, fails_in_bf16, native_bf16, resolved
 from fedtailor.models import Inputs, Network
+from fedtailor.models.processor import ALL, LIMIT, WITHOUT
 from fedtailor.seeding import torch_stream
 from tests.support.networks import cnn, images
 from tests.support.problem import Constant
@@ -136,10 +137,21 @@ def test_auto_is_bf16_exactly_where_it_is_native(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("instruction", ["avx512_bf16", "amx_bf16", "bf16"])
 def test_a_processor_is_native_by_its_instructions(instruction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT, ALL)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, instruction: True})
     assert native_bf16()
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, instruction: False})
     assert not native_bf16()
+
+
+def test_a_processor_without_its_matrix_units_is_slow_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True, "amx_bf16": True})
+    for limit, native in ((ALL, True), ("AVX512_CORE_AMX", True), (WITHOUT, False), ("AVX2", False)):
+        monkeypatch.setenv(LIMIT, limit)
+        assert native_bf16() == native
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True, "amx_bf16": False})
+    monkeypatch.setenv(LIMIT, WITHOUT)
+    assert native_bf16()  # without matrix units, this limit takes nothing away
 
 
 def test_an_unresolved_precision_is_refused() -> None:

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedtailor.messages.trees import Stored, digest, has_objects, pack, restore, tensors_of, unpack
+from fedtailor.messages.digests import digest
+from fedtailor.messages.trees import Stored, has_objects, pack, restore, tensors_of, unpack
 
 DTYPES = [
     torch.bool,

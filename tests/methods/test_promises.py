@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from fedtailor.methods import Client, Method, Payload, catalogue
+from fedtailor.methods import Card, Client, Method, Payload, catalogue, find
 
 
 class Receiving(Method):
@@ -45,3 +45,25 @@ def test_the_promises_of_the_catalogue() -> None:
     pure = {name for name, kind in catalogue().items() if kind.pure_prepare}
     assert pure >= {"fedavg", "fedper", "fedala"}
     assert not pure & {"scaffold", "bwa", "hapfl", "pfedla"}
+
+
+def test_a_class_says_what_it_changes() -> None:
+    assert [name in Mixed.changes for name in ("prepare", "receive")] == [True, False]
+    assert {"receive", "start_client"} <= Again.changes
+    assert not Method.changes
+
+
+class Quiet(Mixed):
+    pass
+
+
+Quiet.card = Card(paper="", year=0, exchanged="the model, down and up")
+
+
+class Louder(Quiet):
+    """It has no card of its own, so the inherited one says nothing of its prepare."""
+
+
+def test_peers_may_show_unless_something_says_that_they_do_not() -> None:
+    kinds = (Method, Receiving, Mixed, Quiet, Louder, find("apple"), find("fedavg"))
+    assert [kind.may_show_peers() for kind in kinds] == [False, False, True, False, True, True, False]

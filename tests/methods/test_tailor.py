@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fedtailor
 from fedtailor.engines import Inline, Result, Task
 from fedtailor.learning import TrainingSettings
+from fedtailor.learning.objectives import Criterion
 from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.messages.trees import unpack
+from fedtailor.methods.candidates import gains_of
 from fedtailor.methods.fedavg import FedAvg
 from fedtailor.methods.tailor import Tailor
 from fedtailor.runs import Callback, Interrupted, Resources, RoundReport
@@ -25,6 +28,8 @@ SHORT: dict[str, Any] = {"rounds": 1, "epochs": 1}
 
 
 def tailor(folder: Path, **settings: Any) -> Played:
+    """Body and head have the same share: this network has no body."""
+    settings = {"parts": False, **settings}
     return play(folder, make("tailor", ft_epochs=1, **settings), JUDGED, **SHORT)
 
 
@@ -38,17 +43,21 @@ def test_hand_tailor(tmp_path: Path) -> None:
     Pooled with weights 1/4 and 3/4: the mean is g_0 / 4 + 3 g_1 / 4. Its squared error is
     (1/16 9/16 + 9/16 1/16) d^2 / (1 - 10/16) = 0.1875 d^2 for the difference d of the two, and half of its root is
     subtracted: G = 0, 0.389428, 0.805882, 0.906699, 0.541627, 0.112812. The largest is that of a = 0.4.
+    If clients count the same, the squared error is (1/4 d^2 / 4 + 1/4 d^2 / 4) / (1 - 1/2) = d^2 / 4, and d / 4 is
+    subtracted from (g_0 + g_1) / 2: G = 0, 0.420537, 0.843902, 0.85, 0.384615, -0.052361.
     By both, with strength 1, client 0 has (g + G) / 2 = 0.890746 at a = 0.6 and 0.853350 at a = 0.4.
     """
-    both = tailor(tmp_path / "both", strength=1.0)
+    same = tailor(tmp_path / "same", evidence="pooled")
+    assert same.loop.server.state["gains"][::6] == near(0, 0.420537, 0.843902, 0.85, 0.384615, -0.052361)
+    both = tailor(tmp_path / "both", strength=1.0, equal=False)
     gains = both.loop.server.state["gains"]
     assert gains[::6] == near(0, 0.389428, 0.805882, 0.906699, 0.541627, 0.112812)
     assert gains[1:6] == near(0, 0, 0, 0, 0)  # a regression has no class frequencies
     assert both.server(W) == pytest.approx(2.0, abs=1e-6)
     assert [both.personal(0, W), both.personal(1, W)] == near(1.4, 2.4)
-    strong = tailor(tmp_path / "strong", strength=100.0)
+    strong = tailor(tmp_path / "strong", strength=100.0, equal=False)
     assert [strong.personal(0, W), strong.personal(1, W)] == near(1.6, 2.4)
-    pooled = tailor(tmp_path / "pooled", evidence="pooled")
+    pooled = tailor(tmp_path / "pooled", evidence="pooled", equal=False)
     assert [pooled.personal(0, W), pooled.personal(1, W)] == near(1.6, 2.4)
     own = tailor(tmp_path / "own", evidence="own", strength=100.0)
     assert own.loop.server.state["gains"] == []
@@ -71,12 +80,42 @@ def test_tailor_without_evidence_is_fedavg_ft_to_the_bit(tmp_path: Path) -> None
         assert same_end(plain, played)
 
 
+def test_hand_gain_of_accuracy_and_calibrated_loss() -> None:
+    """Two samples of class 0 with outputs (x, 0): the loss of each is l(x) = ln(1 + e^-x).
+
+    Outputs x = 1 and -1: at factor f the mean is (l(f) + l(-f)) / 2 = ln(1 + e^-f) + f / 2, which grows with f; the
+    least is at 0.25: 0.575939 + 0.125 = 0.700939. One of two is right. Outputs x = 3 and -1: the mean at f is
+    (l(3 f) + l(-f)) / 2: 0.591720 at 0.35, 0.587745 at 0.5, 0.609353 at 0.7: the least is at 0.5. One is right.
+    Outputs x = 1 and 1: l(2) = 0.126928. Both are right.
+    Gains: 0, (0.700939 - 0.587745) / 2 = 0.056597, (0.700939 - 0.126928 + 0.5) / 2 = 0.537006. By the plain losses
+    0.813262, 0.680925 and 0.313262 they are 0, 0.132337 and 0.5.
+    """
+    outputs = [torch.tensor([[x, 0.0], [y, 0.0]]) for x, y in ((1.0, -1.0), (3.0, -1.0), (1.0, 1.0))]
+    plain = Criterion("cross-entropy")
+    truth = torch.zeros(2, dtype=torch.long)
+    assert gains_of(plain, outputs, truth, calibrated=True) == near(0, 0.056597, 0.537006)
+    assert gains_of(plain, outputs, truth, calibrated=False) == near(0, 0.132337, 0.5)
+    weighted = Criterion("weighted-cross-entropy", torch.tensor([1.0, 2.0]))  # others than plain losses stay plain
+    assert gains_of(weighted, outputs, truth, calibrated=True) == near(0, 0.132337, 0.5)
+
+
+def test_a_model_whose_outputs_are_no_numbers_gains_nothing() -> None:
+    """Nothing is below -1, whatever the accuracy is; if it is the fine-tuned model, nobody has evidence against it."""
+    good, bad = torch.tensor([[1.0, 0.0]]), torch.tensor([[float("nan"), 0.0]])
+    truth, plain = torch.zeros(1, dtype=torch.long), Criterion("cross-entropy")
+    assert gains_of(plain, [good, bad], truth, calibrated=True) == [0, -1]
+    assert gains_of(plain, [bad, good], truth, calibrated=True)[0] == -1
+
+
 def test_caution_keeps_the_fine_tuned_model_if_clients_disagree(tmp_path: Path) -> None:
     """One client gains from every mix and the other loses: the mean gain is positive, but not for certain."""
     data = judged(HERE, [[2.0] * 3, [3.2]])
     bold, careful = (
         play(
-            tmp_path / str(caution), make("tailor", ft_epochs=1, evidence="pooled", caution=caution), data, **SHORT
+            tmp_path / str(caution),
+            make("tailor", ft_epochs=1, evidence="pooled", equal=False, caution=caution),
+            data,
+            **SHORT,
         ).personal(0, W)
         for caution in (0.0, 3.0)
     )
@@ -152,16 +191,16 @@ def test_the_evidence_is_pooled_once_and_kept(runs: dict[str, fedtailor.Run]) ->
     data = runs["tailor"]._store.state("server", "gains")
     assert data is not None
     gains = unpack(data)["value"]
-    assert len(gains) == 36
+    assert len(gains) == 216
     assert gains[0] == 0
     assert max(gains) > 0
     assert all(-2 <= gain <= 1 for gain in gains)
 
 
-@pytest.mark.parametrize(("budget", "asked"), [(0.3, 2), (0.7, 4), (100.0, 6)])
+@pytest.mark.parametrize(("budget", "asked"), [(0.3, 2), (0.9, 4), (100.0, 6)])
 def test_the_budget_limits_who_is_asked(budget: float, asked: int, tmp_path: Path) -> None:
-    """Two of the 8 clients are new. 6 rounds of 6 clients and 1 epoch are 36 passes; 5 epochs and 6 / 12 of a pass make
-    5.5 for a client's evidence: 0.3 x 36 / 5.5 = 1.96 is less than the two that always are asked, 0.7 x 36 / 5.5 = 4.6.
+    """Two of the 8 clients are new. 6 rounds of 6 clients and 1 epoch are 36 passes; 5 epochs and 36 / 12 passes make
+    8 for a client's evidence: 0.3 x 36 / 8 = 1.35 is less than the two that always are asked, 0.9 x 36 / 8 = 4.05.
     """
     run, counted = digits(tmp_path / "run", name="tailor", budget=budget)
     run.close()
@@ -169,9 +208,9 @@ def test_the_budget_limits_who_is_asked(budget: float, asked: int, tmp_path: Pat
 
 
 def test_the_budget_counts_the_clients_of_a_round(tmp_path: Path) -> None:
-    """6 rounds of 2 clients are 12 passes: 1.5 x 12 / 5.5 = 3.3."""
+    """6 rounds of 2 clients are 12 passes: 2.1 x 12 / 8 = 3.15."""
     engine = Counting()
-    experiment = {**DIGITS, "participation": {"clients": 2}, "method": {"name": "tailor", "budget": 1.5}}
+    experiment = {**DIGITS, "participation": {"clients": 2}, "method": {"name": "tailor", "budget": 2.1}}
     fedtailor.run(experiment, folder=tmp_path / "run", resources=Resources(engine=engine)).close()
     assert engine.asked == 3
 
@@ -216,11 +255,11 @@ def test_what_the_settings_say() -> None:
     assert make("tailor").coincides(FedAvg(), training) is None
     assert make("tailor", mix=False, correct=False).coincides(FedAvg(), training) is not None
     assert make("tailor").passes(2) == pytest.approx(2.6)
-    assert len(Tailor().candidates) == 36
-    assert len(Tailor(parts=True).candidates) == 216
+    assert len(Tailor().candidates) == 216
+    assert len(Tailor(parts=False).candidates) == 36
 
 
 def test_a_client_with_too_few_gains_is_rejected() -> None:
-    reply = Payload(numbers={"validation": 3, "gains": [0.0] * 35})
+    reply = Payload(numbers={"validation": 3, "gains": [0.0] * 36})
     with pytest.raises(Rejected, match="one gain for each candidate"):
         Tailor().check_reply(None, 0, reply, "assess")  # type: ignore[arg-type]

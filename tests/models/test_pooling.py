@@ -31,6 +31,19 @@ def test_outputs_and_gradients_have_the_bits_of_torch(samples: int, side: int) -
         assert ours.stride() == theirs.stride()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(("samples", "side"), [(2, 24), (30, 24), (520, 6)])
+def test_without_a_gradient_outputs_have_the_bits_of_torch(samples: int, side: int, dtype: torch.dtype) -> None:
+    x = images(samples, side, dtype)
+    x[0, 0, 0, 0], x[1, 1, 1, 1], x[1, 2, 3, 3] = torch.nan, torch.inf, -torch.inf
+    with torch.inference_mode():
+        assert pooling._suits(x)
+        ours, theirs = Pool()(x), nn.MaxPool2d(2)(x)
+    assert torch.equal(ours.nan_to_num(-7), theirs.nan_to_num(-7))
+    assert ours.isnan().sum() == 1
+    assert ours.stride() == theirs.stride()
+
+
 @pytest.mark.parametrize(
     "x",
     [

@@ -1,6 +1,7 @@
 """A client that never took part gets a model, the run stays as it is, and wrong data are one sentence."""
 
 import json
+import re
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,28 @@ def test_data_that_do_not_fit_are_one_sentence(arrays: Any, sentence: str, place
     with pytest.raises(UserError, match=sentence):
         fedtailor.adapt(place / "fedavg", arrays, tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ("51,f,ill\nold,m,well\n49,m,well\n", "has 'old' in the column 'age', where the run has numbers"),
+        ("51,0,ill\n50,1,well\n49,1,well\n", "has numbers in the column 'sex', where the run has words"),
+        ("51,x,ill\n50,m,well\n49,m,well\n", "has the category of 'sex', 'x', which the run was not trained on"),
+    ],
+    ids=["word", "number", "category"],
+)
+def test_a_column_of_another_kind_is_named_with_its_value(rows: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "clients").mkdir()
+    for name in ("basel", "bern"):
+        lines = [f"{40 + n},{'fm'[n % 2]},{('ill', 'well')[n // 2 % 2]}\n" for n in range(20)]
+        (tmp_path / "clients" / f"{name}.csv").write_text("age,sex,label\n" + "".join(lines))
+    data = {"source": "folder", "folder": str(tmp_path / "clients")}
+    fedtailor.run({"rounds": 1, "data": data, "engine": {"kind": "inline"}}, folder=tmp_path / "run").close()
+    (tmp_path / "new.csv").write_text("age,sex,label\n" + rows)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        fedtailor.adapt(tmp_path / "run", tmp_path / "new.csv", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_full_disk_leaves_nothing(place: Path, tmp_path: Path) -> None:

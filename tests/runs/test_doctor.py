@@ -45,6 +45,21 @@ def test_a_package_that_is_missing_too_old_or_broken_is_said(monkeypatch: pytest
     assert doctor._unimportable("numpy", breaks) == "cannot be imported: OSError: a symbol is missing"
 
 
+def test_an_extra_that_consists_of_others_is_absent_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {extra: {one.name for one in needed} for extra, needed in doctor._requirements().items()}
+    assert names["track"] == names["tensorboard"] | names["mlflow"] | names["wandb"]
+    version = metadata.version
+
+    def without(name: str) -> str:
+        if name == "wandb":
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", without)
+    (track,) = [one for one in doctor._extras() if one.name == "track"]
+    assert (track.state, track.about) == ("absent", "wandb is not installed: pip install 'fedtailor[track]'")
+
+
 def test_a_build_of_torch_for_another_machine_is_said() -> None:
     assert doctor._torch_build(None, "cpu") == Finding("machine", "torch build", "ok", "for the CPU")
     assert doctor._torch_build("13.0", "cuda:0").state == "ok"

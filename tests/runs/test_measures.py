@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fedtailor.learning import Score
-from fedtailor.runs.measures import measures
+from fedtailor.runs.measuring import measures
 
 
 def test_three_clients_by_hand() -> None:

@@ -24,10 +24,10 @@ def test_words_are_found_however_they_are_written() -> None:
 
 
 def test_a_list_of_known_names_stands_once_and_a_message_stays_readable() -> None:
-    sentences = [f"key{n} = 1: unknown setting 'key{n}': (known: a, b)" for n in range(MOST + 3)]
+    sentences = [f"key{n} = 1: unknown setting 'key{n}' (known: a, b)" for n in range(MOST + 3)]
     text = str(Mistakes("mine.toml", sentences))
     assert text.startswith(
-        f"mine.toml: {MOST + 3} problems: key0 = 1: unknown setting 'key0': (known: a, b); key1 = 1: "
+        f"mine.toml: {MOST + 3} problems: key0 = 1: unknown setting 'key0' (known: a, b); key1 = 1: "
     )
     assert text.count("known:") == 1
     assert text.endswith("; and 3 more")

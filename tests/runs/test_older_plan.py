@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import fedtailor
-from fedtailor.runs.comparing import PLAN
+from fedtailor.runs.folders import PLAN
 
 
 def test_a_plan_without_a_setting_that_came_later_goes_on(tmp_path: Path) -> None:

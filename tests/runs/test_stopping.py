@@ -12,7 +12,8 @@ import fedtailor
 from fedtailor.data import DataSettings, build
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
-from fedtailor.runs.measures import Measures, measures
+from fedtailor.runs.measures import Measures
+from fedtailor.runs.measuring import measures
 from fedtailor.runs.sections import Stopping
 from fedtailor.runs.stopping import Best, Keeper
 from fedtailor.runs.store import Store

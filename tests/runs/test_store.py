@@ -11,7 +11,8 @@ import torch
 
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
-from fedtailor.messages.trees import digest, pack
+from fedtailor.messages.digests import digest
+from fedtailor.messages.trees import pack
 from fedtailor.runs.store import DATABASE, Store, in_use
 from tests.support import old_database
 
@@ -387,7 +388,7 @@ def test_a_run_of_an_earlier_version_is_shown_and_not_continued(tmp_path: Path, 
         assert store.meta("schema") == version
         for table in ("clients", "warnings", "phases", "measures", "deployed", "scores"):
             assert store.read(table) == []
-    assert "cannot resume or export it" in str(refused(folder, True).value)
+    assert "cannot resume, export or adapt it" in str(refused(folder, True).value)
     with Store(folder) as store:
         assert store.meta("schema") == version  # nothing was changed
 

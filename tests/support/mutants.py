@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -28,7 +29,8 @@ HOUSE, TESTS = ROOT / "fedtailor", ROOT / "tests"
 RECORD, REASONS = TESTS / "support" / "mutants.jsonl", TESTS / "support" / "mutants.toml"
 PAGE = ROOT / "docs" / "results" / "mutants.md"
 SEED = 2026
-LONGEST = 300  # seconds: an endless loop is caught
+LONGEST = 300  # seconds of processor time: an endless loop is caught, however busy the machine is
+WAITING = 3600  # seconds: so is endless waiting
 ROUND = ("loop", "phases", "cohort", "evaluation", "scoring", "measures", "ledger", "defence")
 
 # Modules whose tests have other names than the module.
@@ -226,12 +228,14 @@ def judge(mutant: Mutant) -> str:
     child = os.fork()
     if not child:
         os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (LONGEST, LONGEST + 10))
         _run_tests(mutant)
-    end = time.monotonic() + LONGEST
+    end = time.monotonic() + WAITING
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return "survived" if os.waitstatus_to_exitcode(status) == 0 else "caught"
+            code = os.waitstatus_to_exitcode(status)
+            return "survived" if code == 0 else "slow" if code == -signal.SIGXCPU else "caught"
         time.sleep(0.05)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)

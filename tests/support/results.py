@@ -1,10 +1,13 @@
 """Digests of a short run of every method: the guard of ``fedtailor.version.RESULTS``.
 
-``python -m tests.support.results`` writes ``results.json`` for this kind of machine. Do that only together with a
-change of ``RESULTS``: numbers with another results version are not comparable to the bit.
+``python -m tests.support.results`` writes the digests of this kind of machine into ``results.json``, and keeps those
+of other kinds with the same results version. Do that only together with a change of ``RESULTS``, or on another kind of
+machine: numbers with another results version are not comparable to the bit. ``... NAME`` replaces the digests of
+some methods: those of other machines are then unknown, and left out.
 """
 
 import json
+import sys
 import tempfile
 from hashlib import blake2b
 from pathlib import Path
@@ -53,13 +56,26 @@ def digest_of(name: str, folder: Path, policy: str = "none") -> str:
     return blake2b(repr(tables).encode(), digest_size=16).hexdigest()
 
 
-def main() -> None:
+def digests() -> dict[str, str]:
+    """The known digests of this kind of machine by method; empty if there are none."""
+    known = json.loads(FILE.read_text(encoding="utf-8"))
+    return next((one["methods"] for one in known["machines"] if one["environment"] == here()), {})
+
+
+def main(names: list[str]) -> None:
+    """Write the digests of these methods, or of all."""
     with tempfile.TemporaryDirectory() as folder:
-        methods = {name: digest_of(name, Path(folder) / name) for name in catalogue()}
-    known = {"results": RESULTS, "environment": here(), "methods": methods}
+        made = {name: digest_of(name, Path(folder) / name) for name in names or catalogue()}
+    known = json.loads(FILE.read_text(encoding="utf-8"))
+    machines = known["machines"] if known["results"] == RESULTS else []
+    others = [one for one in machines if one["environment"] != here()]
+    for one in others:
+        one["methods"] = {name: value for name, value in one["methods"].items() if name not in names}
+    mine = {"environment": here(), "methods": dict(sorted({**(digests() if names else {}), **made}.items()))}
+    known = {"results": RESULTS, "machines": [*others, mine]}
     FILE.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
     print(FILE)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

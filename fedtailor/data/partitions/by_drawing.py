@@ -16,7 +16,7 @@ TOGETHER = 2**14  # clients that draw at once, which bounds the memory; results 
 class Resampled(PartitionSettings):
     """Every client draws its samples from all training samples, with replacement; for any number of clients.
 
-    Clients share samples. Test samples are drawn from the data's own test split, so nobody trains on one.
+    Clients share samples. Test samples are drawn from the data's own test split, so no client trains on one.
     """
 
     kind: Literal["resampled"] = "resampled"

@@ -161,7 +161,8 @@ def _unknown(cells: Cells, column: Column, codes: np.ndarray) -> str:
     if not len(rows):
         return ""
     first = cells.columns[column.name][int(rows[0])] if column.name in cells.columns else "?"
-    return f"{len(rows)} samples have a category of {column.name!r} that the model does not know, such as {first!r}"
+    have = "1 sample has" if len(rows) == 1 else f"{len(rows)} samples have"
+    return f"{have} a category of {column.name!r} that the model does not know, such as {first!r}"
 
 
 def _tokens(cells: Cells, x: np.ndarray, form: Form) -> np.ndarray:

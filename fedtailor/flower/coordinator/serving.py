@@ -114,7 +114,9 @@ def federated(settings: Experiment) -> Experiment:
         raise UserError("attack: malicious clients belong to a simulation; remove the table [attack]")
     for table in ("stopping", "checkpoints", "start"):
         if getattr(settings, table) is not None:
-            raise UserError(f"{table}: it belongs to a simulation, since nodes keep their latest states themselves")
+            raise UserError(
+                f"{table}: nodes keep their latest states only, which rules it out; remove the table [{table}]"
+            )
     aggregation = settings.aggregation
     if "clip" not in aggregation.model_fields_set and not settings.privacy.hides_clients:  # which clips by itself
         aggregation = aggregation.model_copy(update={"clip": CLIP})

@@ -7,7 +7,7 @@ from fedtailor.data.federation import one_client
 from fedtailor.data.readers import Roles
 from fedtailor.data.roster import Entry
 from fedtailor.errors import UserError
-from fedtailor.flower.node.policy import Policy, may_show_peers
+from fedtailor.flower.node.policy import Policy
 from fedtailor.flower.node.sources import load_data
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import catalogue
@@ -44,7 +44,7 @@ def _replies(samples: Samples, policy: Policy) -> Iterator[str]:
     """A line for the replies of each method."""
     network = build(ModelSettings(), inputs_of(samples), 0)
     for name, kind in sorted(catalogue().items()):
-        if (policy.methods and name not in policy.methods) or (not policy.peers and may_show_peers(kind)):
+        if (policy.methods and name not in policy.methods) or (not policy.peers and kind.may_show_peers()):
             continue
         try:
             method = kind()

@@ -23,8 +23,8 @@ from fedtailor.flower.node.policy import Policy
 from fedtailor.flower.node.sources import load_data
 from fedtailor.flower.node.states import StateStore, keyed
 from fedtailor.learning.precision import native_bf16
+from fedtailor.messages.digests import digest
 from fedtailor.messages.frames import Closed, decode, encode, receive, send
-from fedtailor.messages.trees import digest
 from fedtailor.methods import Payload, catalogue
 from fedtailor.runs.environment import environment
 from fedtailor.runs.exporting import ClientData, Deployable, write_model

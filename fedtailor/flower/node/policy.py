@@ -11,7 +11,7 @@ from fedtailor.engines import Result, Task
 from fedtailor.errors import UserError
 from fedtailor.flower.folders import make_private
 from fedtailor.learning import sample_rate
-from fedtailor.methods import Method, find
+from fedtailor.methods import find
 from fedtailor.runs.accounting import combined_epsilon
 
 FILE = "privacy.json"  # in the node's folder: what its data have been used for, over all runs
@@ -48,7 +48,7 @@ class Policy:
         name = header["job"]["method"][0]
         if self.methods and name not in self.methods:
             raise UserError(f"its owner permits only {', '.join(sorted(self.methods))}, not {name} (--methods)")
-        if not self.peers and may_show_peers(find(name)):
+        if not self.peers and find(name).may_show_peers():
             raise UserError(
                 f"its owner does not permit {name}, which may show its models to other clients (--no-peers)"
             )
@@ -131,12 +131,6 @@ class Spent:
             opened.flush()
             os.fsync(opened.fileno())
         draft.replace(self.file)
-
-
-def may_show_peers(kind: type[Method]) -> bool:
-    """Whether clients receive models of others, or nobody declared that they do not."""
-    undeclared = kind.card is Method.card and kind.prepare is not Method.prepare
-    return kind.card.shows_peers or undeclared
 
 
 def _hides_clients(header: Mapping[str, Any]) -> bool:

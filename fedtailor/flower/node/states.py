@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedtailor.errors import UserError
 from fedtailor.flower.folders import make_private
-from fedtailor.messages.trees import digest
+from fedtailor.messages.digests import digest
 from fedtailor.methods import Moment
 
 SECRET = "secret"  # the node's own key, which never leaves it

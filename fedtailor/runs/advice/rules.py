@@ -150,25 +150,18 @@ def _private(case: _Case) -> str:
 
 def _only_sums(case: _Case) -> str:
     if not case.needs.only_sums or (
-        case.method.card.only_sums if _declared(case.method) else case.method.averages_once
+        case.method.card.only_sums if "card" in vars(type(case.method)) else case.method.averages_once
     ):
         return ""
     return "secure aggregation does not fit it: its server looks at single replies"
 
 
 def _no_peers(case: _Case) -> str:
-    if not case.needs.no_peers or not (case.method.card.shows_peers if _declared(case.method) else _prepares(case)):
-        return ""
-    return "it may show clients the models of other clients"
-
-
-def _declared(method: Method) -> bool:
-    return "card" in vars(type(method))
-
-
-def _prepares(case: _Case) -> bool:
-    """Whether a method without a card decides itself what clients get."""
-    return type(case.method).prepare is not Method.prepare
+    return (
+        "it may show clients the models of other clients"
+        if case.needs.no_peers and case.method.may_show_peers()
+        else ""
+    )
 
 
 def _has_model(case: _Case) -> str:

@@ -11,19 +11,18 @@ from fedtailor.data.sources import SOURCES
 from fedtailor.engines import Job
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
-from fedtailor.runs.accounting import Promise
 from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.deployed import described, kept
 from fedtailor.runs.exporting.writing import ClientData, Deployable
 from fedtailor.runs.ledger import deployed_ledger
 from fedtailor.runs.loop import RoundLoop
+from fedtailor.runs.promises import Promise
 from fedtailor.runs.resources import Resources, again
 from fedtailor.runs.settings import Experiment, experiment
 from fedtailor.runs.starting import started
 from fedtailor.runs.stopping import best_of
 from fedtailor.runs.store import Store, find_client
-from fedtailor.runs.tables import SCHEMA
 from fedtailor.weights import Weights
 
 SERVER = "a model of the server has no validation samples"
@@ -54,11 +53,7 @@ class RunModels:
         with ExitStack() as opened:
             opened.enter_context(imports.foreign())
             self.store = opened.enter_context(Store(self.folder, still=True))
-            if (schema := self.store.meta("schema")) != SCHEMA:
-                raise UserError(
-                    f"{self.store.path} has schema {schema} of an earlier version of fedtailor: this version shows the "
-                    "run but cannot resume or export it; start it again under another name"
-                )
+            self.store.check_version()
             self.settings = experiment({**self.store.meta("experiment"), "engine": {"kind": "inline"}})
             self._resources = opened.enter_context(Resources(self._given))
             self._opened = opened.pop_all()

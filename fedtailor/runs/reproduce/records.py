@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedtailor.devices import cause
 from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod
 from fedtailor.parties.policy import CARD
+from fedtailor.records import cause
 from fedtailor.runs.policies import built_in_digest, uses_built_in
 from fedtailor.runs.reading import Run
 from fedtailor.runs.reproduce.plan import REFERENCE, Step

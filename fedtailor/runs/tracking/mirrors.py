@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from fedtailor.errors import UserError, one_line, unknown
+from fedtailor.runs.folders import PLAN
 from fedtailor.runs.store import Store, in_use
 from fedtailor.runs.tracking.base import Ending, Subject, Tracker
 from fedtailor.runs.tracking.subjects import (
-    PLAN,
     comparison_ending,
     comparison_subject,
     is_complete,

@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedtailor.runs.folders import PLAN
 from fedtailor.runs.measures import Measures
 from fedtailor.runs.results import ComparisonSummary, RunSummary
 from fedtailor.runs.store import Store
 from fedtailor.runs.tracking.base import Ending, Point, Subject, Value
 
 IDENTITY = "tracking.json"
-PLAN = "comparison.toml"  # the file that makes a folder a comparison
 FILES = ("experiment.toml", PLAN, "environment.json", "report.html", "report.md", "curves.png", "curves-time.png")
 TABLES = ("table.csv", "table.md")
 MEASURED = ("accuracy", "pooled", "deviation", "worst", "worst_tenth", "loss", "pooled_loss")

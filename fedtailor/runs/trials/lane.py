@@ -10,6 +10,7 @@ from fedtailor.data import Federation
 from fedtailor.engines.shared_memory import SharedFederation
 from fedtailor.errors import UserError
 from fedtailor.messages.frames import Closed, receive, send
+from fedtailor.runs.episodes import Interrupted
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import experiment
 from fedtailor.runs.trials.trial import Trial, carry_out
@@ -42,5 +43,5 @@ def _answer(connection: socket.socket, header: dict[str, Any], federation: Feder
 if __name__ == "__main__":
     try:
         main(socket.socket(fileno=int(sys.argv[1])))
-    except Closed:
+    except (Closed, Interrupted):  # a signal to all processes of the search ends a trial, too: the search says so
         sys.exit(0)

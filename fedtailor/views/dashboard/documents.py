@@ -25,7 +25,7 @@ EVENTS = 200  # latest failures on a page
 COLUMNS = 300  # most clients in the picture of the data
 
 
-class Shelf:
+class DocumentCache:
     """Documents that are made again only if their run changed."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from fedtailor.errors import UserError
 from fedtailor.runs import Comparison, Run, export_client
-from fedtailor.runs.comparing import PLAN
+from fedtailor.runs.folders import PLAN
 from fedtailor.version import __version__
 from fedtailor.views.dashboard import documents, form
 from fedtailor.views.dashboard.control import Control
@@ -42,7 +42,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 DOCUMENTS = [f"/api/{name}" for name in ["runs", "run", "client", "method", "federation", "data", "compare", "form"]]
-DOOR = "Open the address that 'fedtailor dashboard' printed in the terminal: it holds the token.\n"
+WITHOUT_TOKEN = "Open the address that 'fedtailor dashboard' printed in the terminal: it holds the token.\n"
 
 
 class Dashboard(ThreadingHTTPServer):
@@ -57,7 +57,7 @@ class Dashboard(ThreadingHTTPServer):
             raise UserError(f"{root} does not exist: 'fedtailor run' writes runs there")
         if keys is not None and not keys.is_dir():
             raise UserError(f"--keys {keys} does not exist: name the coordinator's folder of keys")
-        self.root, self.gate, self.shelf, self.keys = root, gate, documents.Shelf(), keys
+        self.root, self.gate, self.cache, self.keys = root, gate, documents.DocumentCache(), keys
         self.stopping = threading.Event()
         self.streams = threading.BoundedSemaphore(STREAMS)
         try:
@@ -158,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
             ask = {"WWW-Authenticate": 'Basic realm="FedTailor", charset="UTF-8"'}
             self._send("the password is missing or wrong\n", status=HTTPStatus.UNAUTHORIZED, more=ask)
         else:
-            self._send(DOOR, status=HTTPStatus.FORBIDDEN)
+            self._send(WITHOUT_TOKEN, status=HTTPStatus.FORBIDDEN)
         return False
 
     def _checked(self, answer: Callable[[], None], wrong: HTTPStatus) -> None:
@@ -191,7 +191,7 @@ class Handler(BaseHTTPRequestHandler):
             "/api/runs": lambda: self._json(self._runs()),
             "/api/run": lambda: self._json(self._run(query["id"])),
             "/api/client": lambda: self._json(documents.client_document(server.folder(query["id"]), query["client"])),
-            "/api/method": lambda: self._json(server.shelf.method(query["id"], server.folder(query["id"]))),
+            "/api/method": lambda: self._json(server.cache.method(query["id"], server.folder(query["id"]))),
             "/api/federation": lambda: self._json(federation_document(server.folder(query["id"]), server.keys)),
             "/api/data": lambda: self._json(documents.data_document(server.folder(query["id"]), query.get("client"))),
             "/api/compare": lambda: self._json(self._ticked(query["ids"])),
@@ -221,13 +221,13 @@ class Handler(BaseHTTPRequestHandler):
     def _runs(self) -> dict[str, Any]:
         found = runs_below(self.server.root)
         plans = sorted(str(plan.parent.relative_to(self.server.root)) for plan in self.server.root.rglob(PLAN))
-        lines = [self.server.shelf.line(name, folder) for name, folder in found.items()]
+        lines = [self.server.cache.line(name, folder) for name, folder in found.items()]
         mine = self.server.control.states() if self.server.control else {}
         return {"root": self.server.root.resolve().name, "runs": lines, "comparisons": plans, "mine": mine}
 
     def _run(self, name: str) -> dict[str, Any]:
         mine = self.server.control.states().get(name) if self.server.control else None
-        return {**self.server.shelf.run(name, self.server.folder(name)), "mine": mine}
+        return {**self.server.cache.run(name, self.server.folder(name)), "mine": mine}
 
     def _ticked(self, ids: str) -> dict[str, Any]:
         names = [name for name in ids.split("\n") if name]

@@ -31,7 +31,7 @@ def test_columns_are_found_by_name_and_coded_as_in_training(tmp_path: Path) -> N
     np.testing.assert_array_equal(found.x, expected)
     assert found.names == ("1", "2", "3")
     assert found.notes[0] == "left out: id, died"
-    assert found.notes[1] == "1 samples have a category of 'sex' that the model does not know, such as 'x'"
+    assert found.notes[1] == "1 sample has a category of 'sex' that the model does not know, such as 'x'"
 
 
 def test_numbers_without_names_are_read_in_order(tmp_path: Path) -> None:

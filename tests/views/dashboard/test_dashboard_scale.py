@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedtailor.learning import Score
-from fedtailor.runs.measures import measures
+from fedtailor.runs.measuring import measures
 from fedtailor.runs.store import Store
 from fedtailor.views.dashboard.gate import Gate
 from fedtailor.views.dashboard.server import Dashboard
