@@ -8,6 +8,7 @@ tries them once, before torch computes anything here; where it dies, oneDNN is t
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -48,17 +49,17 @@ def avoid_broken_units(trial: str = TRIAL) -> None:
 
 
 def survives(trial: str) -> bool:
-    """Whether a Python process that runs these lines ends by itself. One that cannot start tells nothing."""
+    """Whether a Python process runs these lines without an illegal instruction. One that cannot start tells nothing."""
     if not sys.executable:
         return True
     nothing = subprocess.DEVNULL
     try:
         ended = subprocess.run(
-            [sys.executable, "-c", trial], timeout=60, check=False, stdin=nothing, stdout=nothing, stderr=nothing
+            [sys.executable, "-c", trial], timeout=600, check=False, stdin=nothing, stdout=nothing, stderr=nothing
         )
     except (OSError, subprocess.TimeoutExpired):
         return True
-    return ended.returncode >= 0
+    return ended.returncode != -signal.SIGILL  # other signals, as when memory is full, say nothing of the units
 
 
 def _known(trial: str) -> bool:

@@ -2,8 +2,8 @@
 
 ``python recipes/tailor/choice.py [first | second]`` trains FedAvg once in each federation, fine-tunes every client, and
 replays rules of choice: each sees the validation data alone, and is judged by test accuracy against FedAvg+FT. It
-writes a part of docs/results/tailor-choice.md. The oracles see the test data: no rule could do better. What was trained
-is kept in runs/tailor-choice, so that a command that was stopped goes on.
+writes a part of docs/results/tailor-choice.md. The oracles see the test data: no rule could do better. The command
+keeps what it trained in runs/tailor-choice, and resumes from there.
 """
 
 import sys
