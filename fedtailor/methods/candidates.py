@@ -5,9 +5,9 @@ frequencies of the client's classes. The movement is a change of the last layer'
 ordinary model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 from math import isfinite
 
 import torch
@@ -130,22 +130,23 @@ class Tailoring:
         targets = self.client.data("val")[1]
         if not len(targets):
             return [0.0] * len(self.candidates)
+        return gains_of(self.client.criterion, self._outputs_of_all(targets), targets, calibrated)
+
+    def _outputs_of_all(self, targets: Tensor) -> Iterator[Tensor]:
+        """The outputs of each candidate on the validation data, one after the other: all of them may not fit memory."""
         shift = None if self.bias is None else self._shift().to(targets.device)
-        outputs: dict[tuple[float, float], Tensor] = {}
-        moved: list[Tensor] = []
-        for candidate in self.candidates:
-            mix = (candidate.body, candidate.head)
-            if mix not in outputs:
-                self.client.load(mixed(self.client.network, self.received, self.tuned, candidate))
-                outputs[mix] = _outputs(self.client)
-            moved.append(outputs[mix] if shift is None else outputs[mix] + candidate.power * shift)
-        return gains_of(self.client.criterion, moved, targets, calibrated)
+        for _, candidates in groupby(self.candidates, key=lambda one: (one.body, one.head)):
+            for place, candidate in enumerate(candidates):
+                if place == 0:
+                    self.client.load(mixed(self.client.network, self.received, self.tuned, candidate))
+                    outputs = _outputs(self.client)
+                yield outputs if shift is None else outputs + candidate.power * shift
 
     def _shift(self) -> Tensor:
         return log_frequencies(self.client.data("train")[1], self.client.network.inputs.outputs).cpu()
 
 
-def gains_of(criterion: Criterion, outputs: Sequence[Tensor], targets: Tensor, calibrated: bool) -> list[float]:
+def gains_of(criterion: Criterion, outputs: Iterable[Tensor], targets: Tensor, calibrated: bool) -> list[float]:
     """The gains over the first of these outputs for the same samples, from -1 to 1.
 
     A gain is the difference of the mean losses, at most 1 nat; for losses without a natural unit, their difference
@@ -158,11 +159,14 @@ def gains_of(criterion: Criterion, outputs: Sequence[Tensor], targets: Tensor, c
         that in loss and that in accuracy.
     """
     plain = not calibrated or criterion.kind not in UNWEIGHTED
-    lost = [_least_loss(criterion, each, targets, (1.0,) if plain else SHARPNESS) for each in outputs]
+    sharpness = (1.0,) if plain else SHARPNESS
+    lost, right = [], []
+    for each in outputs:
+        lost.append(_least_loss(criterion, each, targets, sharpness))
+        right.append(0.0 if plain else float(hits(each, targets).double().mean()))
     found = [_gain(lost[0], loss, criterion.kind in FOR_CLASSES) for loss in lost]
     if plain:
         return found
-    right = [float(hits(each, targets).double().mean()) for each in outputs]
     both = [(gain + share - right[0]) / 2 for gain, share in zip(found, right, strict=True)]
     return [gain if isfinite(loss) else -1.0 for gain, loss in zip(both, lost, strict=True)]
 
