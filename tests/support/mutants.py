@@ -279,9 +279,20 @@ def _run_tests(mutant: Mutant) -> None:
 
 
 def digest(module: str) -> str:
-    """A digest of the module and its tests: a result counts for as long as both stay."""
-    files = [HOUSE / f"{module}.py", *tests_of(module)]
-    return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
+    """A digest of the code of the module and its tests: a result counts for as long as both stay.
+
+    Comments, docstrings and layout are left out.
+    """
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in [HOUSE / f"{module}.py", *tests_of(module)])
+    code = "".join(ast.dump(_Bare().visit(tree)) for tree in trees)
+    return hashlib.blake2b(code.encode(), digest_size=8).hexdigest()
+
+
+class _Bare(ast.NodeTransformer):
+    """Leaves out docstrings."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if _is_text(node) else node
 
 
 def drawn(count: int) -> list[Mutant]:
