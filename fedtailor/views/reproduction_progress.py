@@ -25,6 +25,7 @@ class Overall(Display, ReproductionCallback):
         self.step: Step | None = None
         self.finished = 0
         self.share = 0.0  # of the present step
+        self.awaited = 0  # runs that other processes carry out, while this one has nothing else to do
         self.skipped = 0.0  # weight of the rounds that earlier commands made
         self.since = time.monotonic()
 
@@ -39,7 +40,7 @@ class Overall(Display, ReproductionCallback):
         self.since = time.monotonic()
 
     def step_begins(self, step: Step) -> None:
-        self.step, self.share = step, 0.0
+        self.step, self.share, self.awaited = step, 0.0, 0
 
     def begin(self, name: str, rounds: int, done: int) -> None:
         super().begin(name, rounds, done)
@@ -55,6 +56,10 @@ class Overall(Display, ReproductionCallback):
     def step_ends(self, step: Step) -> None:
         self.done += self.weights.get(step.key, 0.0)
         self.finished, self.share, self.step = self.finished + 1, 0.0, None
+        self.show()
+
+    def waits(self, runs: int) -> None:
+        self.awaited = runs
         self.show()
 
     @property
@@ -74,6 +79,8 @@ class Overall(Display, ReproductionCallback):
         pace = (time.monotonic() - self.since) / made if made > 0 else None
         rest = f"about {duration(left * pace)} left" if pace is not None and left > 0 else ""
         now = f"{self.step.name}, round {self.round}/{self.rounds}" if self.step and self.share else ""
+        if self.awaited:
+            now, rest = f"{self.awaited} in other processes, which this one waits for", ""
         return "  ".join(filter(None, (runs, now, rest, STOPPING if self._asked else "")))
 
     def show(self) -> None: ...

@@ -14,8 +14,9 @@ import pytest
 import fedtailor
 from fedtailor.__main__ import main
 from fedtailor.runs import Run
-from fedtailor.runs.reproduce import check, execution, make_plan, plan, read_records, records, todo
+from fedtailor.runs.reproduce import check, execution, make_plan, plan, read_records, records, run_missing, todo
 from fedtailor.version import RESULTS
+from fedtailor.views.reproduction_progress import Overall
 
 BASE = """
 name = "tiny"
@@ -153,7 +154,7 @@ def test_a_changed_setting_reruns_only_what_it_changes(copy: Path) -> None:
     assert missing(copy / "tiny", copy) == ["fedprox-0", "fedprox-1", "fedprox-2"]
     assert reproduce(copy / "tiny", copy) == 0
     assert missing(copy / "tiny", copy) == []
-    assert len(list((copy / "runs" / "reproduce-tiny").iterdir())) == 3
+    assert len(list((copy / "runs" / "reproduce-tiny").glob("tiny-*"))) == 3
 
 
 def test_where_and_how_fast_it_runs_changes_no_key(copy: Path) -> None:
@@ -230,6 +231,55 @@ def test_a_killed_reproduction_goes_on_and_ends_as_if_nothing_had_been(made: Pat
         assert record.metrics == before[key].metrics
         assert record.scores == before[key].scores
         assert record.rounds["steps"] == before[key].rounds["steps"]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from fedtailor.runs.reproduce import make_plan, todo
+from fedtailor.runs.reproduce.locks import Locks
+
+recipe, runs = map(Path, sys.argv[1:3])
+step = todo(make_plan(recipe, "laptop", runs), ["accuracy"], runs).missing[0]
+with Locks(runs / f"reproduce-{recipe.name}") as locks:
+    print(locks.take(step), flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("declared", ["runs", "policy"])
+def test_a_run_that_another_process_has_taken_is_left_to_it(
+    declared: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All others are carried out but those that need its policy; then the command waits for it."""
+    recipe, runs = recipe_in(tmp_path / "tiny", DECLARED if declared == "runs" else POLICY), tmp_path / "runs"
+    (runs / "reproduce-tiny").mkdir(parents=True)
+    words = [sys.executable, "-c", HOLDER, str(recipe), str(runs)]
+    other = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "True\n"
+    made_first: list[int] = []
+    shown = Overall()
+
+    def pause(seconds: float) -> None:
+        made_first.append(len(read_records(recipe)))
+        assert shown.text().endswith("in other processes, which this one waits for")
+        other.communicate("")  # it ends, which releases its run
+
+    monkeypatch.setattr(execution.time, "sleep", pause)
+    planned = make_plan(recipe, "laptop", runs)
+    run_missing(planned, todo(planned, ["accuracy"], runs), runs, shown)
+    assert made_first == [8 if declared == "runs" else 0]
+    assert len(read_records(recipe)) == (9 if declared == "runs" else 2)
+
+
+def test_two_commands_at_once_make_the_same_pages(made: Path, tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path / "tiny")
+    words = ["reproduce", str(recipe), "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "pages"), "--quiet"]
+    both = [subprocess.Popen([sys.executable, "-m", "fedtailor", *words]) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    before, after = read_records(made / "tiny"), read_records(recipe)
+    assert {key: record.scores for key, record in after.items()} == {k: r.scores for k, r in before.items()}
 
 
 def _rounds(runs: Path) -> int:

@@ -1,5 +1,7 @@
 """Runs the missing runs of a reproduction, and keeps a record of every finished run."""
 
+import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +12,14 @@ from fedtailor.parties.policy import CARD
 from fedtailor.runs.callbacks import Callback
 from fedtailor.runs.reading import Run
 from fedtailor.runs.reproduce.claims import decide
+from fedtailor.runs.reproduce.locks import Locks
 from fedtailor.runs.reproduce.plan import Plan, Step, load_deciders, run_folder
 from fedtailor.runs.reproduce.records import Record, read_records, record_of, write_record
 from fedtailor.runs.reproduce.tables import make_table, steps_of
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.running import pretrain, resume, run
+
+PAUSE = 1.0  # seconds between two looks at the runs of other processes
 
 
 class ReproductionCallback(Callback):
@@ -25,6 +30,9 @@ class ReproductionCallback(Callback):
     def step_begins(self, step: Step) -> None: ...
 
     def step_ends(self, step: Step) -> None: ...
+
+    def waits(self, runs: int) -> None:
+        """Other processes have taken all the runs that are left."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ def todo(plan: Plan, tables: Iterable[str], runs: Path, *, from_records: bool = 
     def add(step: Step) -> None:
         """Queue a step after the pre-training that it needs."""
         policy = step.needs
-        if policy is not None and not (run_folder(runs, plan.folder, policy) / CARD).is_file():
+        if policy is not None and not _can_begin(plan, step, runs):
             add(policy)
         ordered[step.key] = step
 
@@ -83,17 +91,35 @@ def run_missing(plan: Plan, todo: Todo, runs: Path, callbacks: ReproductionCallb
     """Run the missing runs, and return all records by key.
 
     Ctrl-C stops at a round boundary (``Interrupted``). The same call resumes from there, also after kill -9.
+    Several processes may make the same call with the same folder of runs: each carries out the runs that no other
+    process has taken, and waits at the end for those of the others.
     """
     callbacks = callbacks or ReproductionCallback()
     records = dict(todo.records)
     callbacks.plan(todo.missing, todo.seconds)
-    with Resources() as resources:
-        for step in todo.missing:
+    if not todo.missing:
+        return records
+    made = run_folder(runs, plan.folder, todo.missing[0]).parent
+    made.mkdir(parents=True, exist_ok=True)
+    waiting, postponed = deque(todo.missing), 0
+    with Resources() as resources, Locks(made) as locks:
+        while waiting:
+            step = waiting.popleft()
+            if not _can_begin(plan, step, runs) or not locks.take(step):
+                waiting.append(step)
+                postponed += 1
+                if postponed >= len(waiting):
+                    callbacks.waits(len(waiting))
+                    time.sleep(PAUSE)
+                    postponed = 0
+                continue
             callbacks.step_begins(step)
             with _finished(plan, step, run_folder(runs, plan.folder, step), callbacks, resources) as done:
                 records[step.key] = record_of(step, done)
             write_record(plan.folder, step, records[step.key])
             callbacks.step_ends(step)
+            locks.release(step)
+            postponed = 0
     return records
 
 
@@ -103,6 +129,11 @@ def check(plan: Plan, tables: Iterable[str]) -> None:
     for name in tables:
         if not steps_of(plan, name):
             raise UserError(f"{plan.folder}: the table {name} has no run: its rows name no method of its experiments")
+
+
+def _can_begin(plan: Plan, step: Step, runs: Path) -> bool:
+    """Whether the policy that the run starts with is there; another process may still be training it."""
+    return step.needs is None or (run_folder(runs, plan.folder, step.needs) / CARD).is_file()
 
 
 def _finished(plan: Plan, step: Step, place: Path, callbacks: Callback, resources: Resources) -> Run:
