@@ -35,7 +35,7 @@ ROUND = ("loop", "phases", "cohort", "evaluation", "scoring", "measures", "ledge
 
 # Modules whose tests have other names than the module.
 TESTED_BY = {
-    "agents/actions": ("agents/test_ppo", "agents/test_ddpg"),
+    "agents/actions": ("agents/test_actions", "agents/test_ppo", "agents/test_ddpg"),
     "agents/base": ("agents/test_ppo", "agents/test_ddpg", "agents/test_vdn"),
     "agents/heads": ("agents/test_ppo",),
     "agents/networks": ("agents/test_ppo", "agents/test_ddpg"),
