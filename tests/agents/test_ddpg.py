@@ -187,6 +187,33 @@ def test_what_was_observed_is_a_snapshot() -> None:
     assert row["mask"].all()
 
 
+def test_it_learns_so_often_in_every_second_round() -> None:
+    """Three steps with the round's stream in round 2, none in rounds 1 and 3; no stream is made for nothing."""
+    made, by_hand = agent(updates=3, every=2), agent(updates=3, every=2)
+    filled(made)
+    filled(by_hand)
+    asked: list[int] = []
+    for round in (1, 2, 3):
+
+        def draws(round: int = round) -> torch.Generator:
+            asked.append(round)
+            return torch_stream("replay", round)
+
+        made.end_round(round, 3, draws)
+    stream = torch_stream("replay", 2)
+    for _ in range(3):
+        by_hand.learn(stream)
+    assert asked == [2]
+    assert made.steps == 3
+    assert pack(made) == pack(by_hand)
+
+
+def test_what_is_not_given_changes_nothing() -> None:
+    """No prior, no order of slots without a meaning, no scales."""
+    made = agent()
+    assert (made.prior, made.exchangeable, made.action_scale, made.reward_scale) == (None, 0, 1.0, 1.0)
+
+
 # Slots in any order
 
 

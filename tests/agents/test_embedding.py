@@ -138,7 +138,36 @@ def test_equal_heads_have_equal_embeddings_and_leave_the_bases_open() -> None:
         assert made.fits(known)
 
 
+def test_heads_that_differ_in_one_layer_alone_are_fitted() -> None:
+    known = heads()
+    same = [[first, known[0][1]] for first, _ in known]
+    assert fitted(same).fits(same)
+
+
+@pytest.mark.parametrize("kind", [mhae, lambda: PCAEmbedding(16)], ids=["mhae", "pca"])
+def test_two_heads_are_enough_to_move_the_centre(kind: Any) -> None:
+    known = heads()
+    made = kind()
+    made.fit(known)
+    before = made.centre.clone()
+    made.train(known[:1], 0, torch_stream("batches"))
+    assert torch.equal(made.centre, before)
+    made.train(known[:2], 0, torch_stream("batches"))
+    assert not torch.equal(made.centre, before)
+
+
 # The auto-encoder
+
+
+def test_an_auto_encoder_by_default() -> None:
+    made = MHAE(torch_stream("weights"))
+    assert (made.size, made.side, made.batch) == (128, 16, 32)
+
+
+def test_forget_gates_start_open() -> None:
+    """The gates are in torch's order: input, forget, new memory, output."""
+    for _, _, bias in (mhae().encoder, mhae().decoder):
+        assert bias.reshape(4, -1).unique(dim=1).flatten().tolist() == [0.0, 1.0, 0.0, 0.0]
 
 
 def test_the_lstm_is_that_of_torch() -> None:

@@ -51,6 +51,12 @@ def drawn(*shape: int, name: str = "drawn") -> Tensor:
     return torch.randn(shape, generator=torch_stream(name))
 
 
+def test_a_draw_is_the_mean_plus_the_deviation_times_the_streams_numbers() -> None:
+    noise = torch.randn(2, generator=torch_stream("n"))
+    found = EVERY["gaussian"].sample(torch.tensor([1.0, 2.0]), torch.ones(1, dtype=torch.bool), torch_stream("n"))
+    torch.testing.assert_close(found, torch.tensor([1.0, 2.0]) + 0.3 * noise)
+
+
 # The equations
 
 

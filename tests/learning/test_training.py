@@ -337,3 +337,13 @@ def test_features_leave_the_network_as_it_was() -> None:
 def test_batch_statistics_of_a_single_sample_are_the_running_ones() -> None:
     net, (x, _) = normalised(), vectors(1)
     assert torch.equal(features(net, x), features(net, x, batch_statistics=True))
+
+
+def test_batch_statistics_leave_other_layers_as_in_an_evaluation() -> None:
+    """Dropout stays off while a layer normalises by its batch."""
+    layers = [nn.Linear(5, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3)]
+    net, (x, _) = network(nn.Sequential(*layers), ("3",), FLAT), vectors(20)
+    found = features(net, x, batch_statistics=True)
+    assert (found != 0).all()
+    assert torch.equal(found, features(net, x, batch_statistics=True))
+    torch.testing.assert_close(found.mean(0), net.module[1].bias.detach(), atol=1e-5, rtol=0)

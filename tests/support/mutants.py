@@ -36,11 +36,12 @@ ROUND = ("loop", "phases", "cohort", "evaluation", "scoring", "measures", "ledge
 # Modules whose tests have other names than the module.
 TESTED_BY = {
     "agents/actions": ("agents/test_actions", "agents/test_ppo", "agents/test_ddpg"),
-    "agents/base": ("agents/test_ppo", "agents/test_ddpg", "agents/test_vdn"),
+    "agents/base": ("agents/test_base", "agents/test_ppo", "agents/test_ddpg", "agents/test_vdn"),
     "agents/heads": ("agents/test_ppo",),
-    "agents/networks": ("agents/test_ppo", "agents/test_ddpg"),
+    "agents/networks": ("agents/test_networks", "agents/test_ppo", "agents/test_ddpg"),
+    "learning/evaluation": ("learning/test_evaluation", "learning/test_measures"),
     "learning/features": ("learning/test_training",),
-    "learning/loop": ("learning/test_training",),
+    "learning/loop": ("learning/test_training", "learning/test_precision"),
     "learning/objectives": ("learning/test_evaluation", "learning/test_training"),
     "learning/options": ("learning/test_training",),
     "learning/settings": ("learning/test_schedules", "learning/test_training"),
