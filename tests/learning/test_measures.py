@@ -42,6 +42,7 @@ OF_THREE = torch.tensor([0, 0, 0, 1])
         ("balanced-accuracy", THREE, OF_THREE, (2 / 3 + 1) / 2),  # class 2 does not occur
         ("macro-f1", TWO, OF_TWO, 0.5),  # each class: 1 right, 2 samples, 2 predictions
         ("macro-f1", THREE, OF_THREE, (4 / 5 + 1 + 0) / 3),  # class 2 was predicted once, wrongly
+        ("macro-f1", certain((0.8, 0.1, 0.1), (0.1, 0.8, 0.1)), [0, 1], 1.0),  # nothing is said about class 2
         ("auroc", TWO, OF_TWO, 3 / 4),  # of the pairs (0.1, 0.6) x (0.8, 0.4) only 0.6 > 0.4 is wrong
         ("auroc", THREE, OF_THREE, (2 / 3 + 1) / 2),  # class 0: 0.05 < 0.1 is wrong; class 1: all right
         ("log-loss", TWO, OF_TWO, -math.log(0.9 * 0.4 * 0.8 * 0.4) / 4),
@@ -194,6 +195,14 @@ def test_what_is_measured_follows_from_the_targets() -> None:
     for names, headline, classes in ((("rmse",), None, True), ((), "accuracy", False), (("mae", "auroc"), None, False)):
         with pytest.raises(UserError, match=r"set evaluation.measures and evaluation.headline to"):
             chosen(names, headline, classes)
+    assert chosen(("log-loss",), "macro-f1", classes=True).as_dict() == {
+        "headline": "macro-f1",
+        "classes": True,
+        "measures": {
+            "log-loss": {"better": "lower", "percent": False},
+            "macro-f1": {"better": "higher", "percent": True},
+        },
+    }
     with pytest.raises(UserError, match="unknown measure 'accurcy'"):
         measure("accurcy")
 

@@ -1,7 +1,9 @@
 """Gaussian noise of a stream and of the operating system."""
 
 import math
+import os
 
+import pytest
 import torch
 
 from fedtailor.learning.noise import seeded_noise, system_noise
@@ -12,6 +14,12 @@ def test_seeded_noise_repeats_and_system_noise_does_not():
     one = seeded_noise(torch.Generator().manual_seed(3))(like)
     assert torch.equal(one, seeded_noise(torch.Generator().manual_seed(3))(like))
     assert not torch.equal(system_noise(like), system_noise(like))
+
+
+@pytest.mark.parametrize("byte", [0, 255])
+def test_system_noise_is_finite_whatever_the_system_draws(byte, monkeypatch):
+    monkeypatch.setattr(os, "urandom", lambda count: bytes([byte]) * count)
+    assert system_noise(torch.zeros(3)).isfinite().all()
 
 
 def test_system_noise_is_standard_normal():

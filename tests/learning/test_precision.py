@@ -9,7 +9,7 @@ from fedtailor.learning.precision import computing, fails_in_bf16, native_bf16, 
 from fedtailor.models import Inputs, Network
 from fedtailor.models.processor import ALL, LIMIT, WITHOUT
 from fedtailor.seeding import torch_stream
-from tests.support.networks import cnn, images
+from tests.support.networks import cnn, images, normalised
 from tests.support.problem import Constant
 
 W = "0.weight"
@@ -157,6 +157,24 @@ def test_a_processor_without_its_matrix_units_is_slow_in_bf16(monkeypatch: pytes
 def test_an_unresolved_precision_is_refused() -> None:
     with pytest.raises(ValueError, match="not resolved"):
         computing(scalar(1.0), "auto")
+
+
+@pytest.mark.parametrize(("there", "native"), [(False, True), (True, False), (True, True)])
+def test_a_gpu_is_native_if_it_is_there_and_has_the_instructions(
+    there: bool, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native and not including_emulation)
+    assert native_bf16("cuda:0") == (there and native)
+
+
+def test_a_trial_in_bf16_leaves_running_statistics() -> None:
+    network = normalised()
+    before = network.weights()
+    network.module.train()
+    assert fails_in_bf16(network) == ""
+    after = network.weights()
+    assert all(torch.equal(after[name], before[name]) for name in before)
 
 
 def test_a_network_that_cannot_compute_in_bf16_is_noticed() -> None:

@@ -47,11 +47,24 @@ def test_without_clipping_and_noise_a_full_batch_is_plain_sgd():
 
 
 def test_noise_is_that_many_clips_on_the_sum(monkeypatch):
-    """Noise of 1 everywhere: the sum of gradients (-1.007, ...) gets 3 x 1, the mean of two is (3 - 1.007) / 2."""
+    """Noise of 1 everywhere: the second gradient is clipped to 2, the sum (-0.3 - 1.414, ...) gets 3 x 2."""
     monkeypatch.setattr(private_sgd, "seeded_noise", lambda _stream: torch.ones_like)
-    weights, _ = trained(X, Y, dp_sgd={"clip": 1.0, "noise": 3.0})
-    step = -(3 - 0.3 - 2**-0.5) / 2
+    weights, _ = trained(X, Y, dp_sgd={"clip": 2.0, "noise": 3.0})
+    step = -(3 * 2 - 0.3 - 2**0.5) / 2
     assert {name: tensor.item() for name, tensor in weights.items()} == pytest.approx(dict.fromkeys(weights, step))
+
+
+def test_an_empty_batch_is_a_step_of_noise_alone(monkeypatch):
+    """A sample is in a batch of size 1 with probability 1/1000: a third of the batches are empty. Noise of 1
+    everywhere is 3 x 2 on the sum, and a step is that over the batch size; without a pull by samples, 20 steps add up.
+    """
+    monkeypatch.setattr(private_sgd, "seeded_noise", lambda _stream: torch.ones_like)
+    x, y, clip = torch.zeros(1000, 1), torch.zeros(1000, 1), 1e-5  # no gradient counts
+    options = {"batch_size": 1, "lr": 0.1, "dp_sgd": {"clip": clip, "noise": 6 / clip}}
+    weights, trace = trained(x, y, TrainOptions(steps=20), **options)
+    assert trace.steps == 20
+    assert 0 < trace.samples < 60
+    assert [tensor.item() for tensor in weights.values()] == pytest.approx([-12.0, -12.0], rel=1e-4)
 
 
 def test_one_sample_moves_the_sum_by_at_most_the_clip():

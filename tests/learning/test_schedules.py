@@ -32,6 +32,10 @@ def test_cosine_falls_towards_its_floor() -> None:
     assert by_hand[2] == pytest.approx(0.06)
 
 
+def test_the_final_pass_of_a_single_round_has_the_whole_rate() -> None:
+    assert TrainingSettings(lr=0.1, schedule={"kind": "cosine"}).lr_in(2, 1) == 0.1
+
+
 def test_cosine_equals_torchs() -> None:
     made = torch.optim.SGD([torch.zeros(1)], lr=0.1)
     theirs = torch.optim.lr_scheduler.CosineAnnealingLR(made, T_max=7, eta_min=0.1 * 0.3)
