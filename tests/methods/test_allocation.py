@@ -53,6 +53,11 @@ def test_a_client_that_no_size_makes_as_slow_as_the_others_takes_the_largest() -
     assert best_sizes([1.0, 10.0], [1.0, 3.0]) == [1, 0]
 
 
+def test_of_clients_that_would_end_together_the_first_gets_the_epoch_that_is_left() -> None:
+    """A fifth epoch for the second client or a tenth for the last: both would end at 10."""
+    assert best_epochs([1.5, 2.0, 4.0, 5.0, 1.0], 24) == [6, 5, 2, 2, 9]
+
+
 def test_times_that_differ_by_rounding_are_equal() -> None:
     """0.1 + 0.2 is not 0.3 to the bit; both clients must get the same size."""
     assert best_sizes([0.1 + 0.2, 0.3], [1.0, 2.0]) == [1, 1]
