@@ -133,3 +133,18 @@ def test_fedalas_mix_depends_on_the_client_alone_whoever_used_the_worker_before(
     one, two = ([bench.round(2), bench.round(2, 2, bench.moved())] for bench in (fresh, used))
     for first, second in zip(one, two, strict=True):
         assert (first.reply, first.state, first.scores) == (second.reply, second.state, second.scores)
+
+
+def test_at_least_one_sample_is_used_for_the_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of two samples rounds to none; a half of them is one."""
+    used: list[int] = []
+
+    def learned(*arguments: Any, rows: torch.Tensor, **options: Any) -> Any:
+        used.append(len(rows))
+        return learn_mix(*arguments, rows=rows, **options)
+
+    monkeypatch.setattr(fedala, "learn_mix", learned)
+    two = [((1.0, 2.0), 0.0), ((1.0, 2.0), 1.0)]
+    for share in (0.1, 0.5, 1.0):
+        play(tmp_path / str(share), make("fedala", share=share, cap=1), two)
+    assert set(used) == {1, 2}

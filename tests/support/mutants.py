@@ -3,7 +3,8 @@
 A mutant is one change in one function of a method, an agent, the local training or the round loop: another operator,
 another comparison, a number that is one more, a condition that is negated, a statement that is left out. COUNT (500)
 mutants are drawn with a fixed seed over all places that can be changed. Each runs against the tests of its own module,
-in a process of its own; a mutant that fails them, or takes much longer, is caught. Every result is kept in
+in a process of its own; a mutant that fails them, or takes much longer, is caught. What survives in a method then runs
+against the tests of what all methods declare, ``tests/methods/test_base.py``. Every result is kept in
 ``tests/support/mutants.jsonl`` at once, so the command resumes; results of a module that has changed since are made
 again. ``tests/support/mutants.toml`` has the reasons for survivors, by module and change. The page is
 ``docs/results/mutants.md``.
@@ -50,6 +51,8 @@ TESTED_BY = {
     "methods/hapfl_models": ("methods/test_hapfl", "methods/test_reply_schema"),
     "methods/hapfl_rehearsal": ("methods/test_hapfl",),
     "methods/hapfl_state": ("methods/test_hapfl",),
+    "methods/base": ("methods/test_bwa", "parties/test_decisions"),
+    "methods/candidates": ("methods/test_candidates", "methods/test_tailor"),
     "methods/head_mixing": ("methods/test_pfedrlla", "methods/test_pfedrlla_after"),
     "runs/loop": ("exactness/test_contract", "runs/test_evaluation_rules", "runs/test_cohorts"),
     "runs/phases": ("exactness/test_contract", "runs/test_evaluation_rules"),
@@ -57,6 +60,8 @@ TESTED_BY = {
     "runs/evaluation": ("runs/test_evaluation_rules", "exactness/test_contract"),
     "runs/ledger": ("exactness/test_contract", "runs/test_evaluation_rules", "runs/test_store"),
 }
+
+SHARED = {"methods": ("methods/test_base",)}  # by room: tests that hold all its modules against what they declare
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,10 @@ def tests_of(module: str) -> list[Path]:
     room, name = module.split("/")
     files = [TESTS / f"{test}.py" for test in TESTED_BY.get(module, (f"{room}/test_{name}",))]
     return [file for file in files if file.exists()]
+
+
+def shared_tests_of(module: str) -> list[Path]:
+    return [TESTS / f"{test}.py" for test in SHARED.get(module.split("/")[0], ())]
 
 
 # Places and changes
@@ -225,13 +234,13 @@ class _Replace(ast.NodeTransformer):
 # Running one mutant
 
 
-def judge(mutant: Mutant) -> str:
-    """Run the tests of the mutant's module in a child process: ``caught``, ``survived`` or ``slow`` (caught too)."""
+def judge(mutant: Mutant, tests: list[Path]) -> str:
+    """Run tests on the mutant in a child process: ``caught``, ``survived`` or ``slow`` (caught too)."""
     child = os.fork()
     if not child:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (LONGEST, LONGEST + 10))
-        _run_tests(mutant)
+        _run_tests(mutant, tests)
     end = time.monotonic() + WAITING
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -244,7 +253,7 @@ def judge(mutant: Mutant) -> str:
     return "slow"
 
 
-def _run_tests(mutant: Mutant) -> None:
+def _run_tests(mutant: Mutant, tests: list[Path]) -> None:
     """Import the changed module in place of the original, and run its tests; never returns."""
     import importlib.abc
     import importlib.util
@@ -271,7 +280,7 @@ def _run_tests(mutant: Mutant) -> None:
     os.dup2(silent, 2)
     options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not slow"]
     try:
-        result = int(pytest.main([*options, *map(str, tests_of(mutant.module))]))
+        result = int(pytest.main([*options, *map(str, tests)]))
     except BaseException:
         result = 9
     os._exit(0 if result == 0 else 1)
@@ -280,12 +289,12 @@ def _run_tests(mutant: Mutant) -> None:
 # All of them
 
 
-def digest(module: str) -> str:
+def digest(module: str, tests: list[Path]) -> str:
     """A digest of the code of the module and its tests: a result counts for as long as both stay.
 
     Comments, docstrings and layout are left out.
     """
-    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in [HOUSE / f"{module}.py", *tests_of(module)])
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in [HOUSE / f"{module}.py", *tests])
     code = "".join(ast.dump(_Bare().visit(tree)) for tree in trees)
     return hashlib.blake2b(code.encode(), digest_size=8).hexdigest()
 
@@ -309,6 +318,20 @@ def known() -> dict[str, dict[str, object]]:
     return {row["name"]: row for row in map(json.loads, lines)}
 
 
+def judged(mutant: Mutant, row: dict[str, object]) -> dict[str, object]:
+    """The mutant's row: the known one if it still counts; otherwise what its tests say now."""
+    own, shared = tests_of(mutant.module), shared_tests_of(mutant.module)
+    narrow, wide = digest(mutant.module, own), digest(mutant.module, own + shared)
+    made, result = row.get("digest"), str(row.get("result"))
+    if made == wide or (made == narrow and result != "survived"):
+        return row
+    if made != narrow:
+        made, result = narrow, judge(mutant, own)
+    if result == "survived" and shared:
+        made, result = wide, judge(mutant, shared)
+    return {"name": mutant.name, **asdict(mutant), "digest": made, "result": result}
+
+
 def main(count: int) -> None:
     import numpy  # noqa: F401, loaded once for all children
     import torch
@@ -316,10 +339,9 @@ def main(count: int) -> None:
     torch.set_num_threads(1)
     chosen, rows, begin = drawn(count), known(), time.monotonic()
     for number, mutant in enumerate(chosen, 1):
-        made = digest(mutant.module)
-        if rows.get(mutant.name, {}).get("digest") == made:
+        row = judged(mutant, rows.get(mutant.name, {}))
+        if row == rows.get(mutant.name):
             continue
-        row = {"name": mutant.name, **asdict(mutant), "digest": made, "result": judge(mutant)}
         rows[mutant.name] = row
         with RECORD.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
@@ -340,7 +362,7 @@ def publish(chosen: list[Mutant], rows: list[dict[str, object]]) -> None:
         "# Mutants",
         "",
         "Written by `python -m tests.support.mutants`, which says what a mutant is. Each was run against the tests of",
-        "its own module alone.",
+        "its own module; those of a method that survived, against the tests of what all methods declare too.",
         "",
         f"{len(chosen)} mutants with seed {SEED} of {len({m.module for m in chosen})} modules: **{caught} caught, "
         f"{len(survivors)} survived**, of which {len(equal)} change nothing that can be seen (marked Equal). Caught "
