@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedtailor.methods import find
+from fedtailor.methods import fedala, find
 from fedtailor.methods.mixing import learn_mix
 from fedtailor.models import Network
 from tests.support.bench import RESNET, Bench
@@ -136,7 +136,7 @@ def test_fedalas_mix_depends_on_the_client_alone_whoever_used_the_worker_before(
 
 
 def test_at_least_one_sample_is_used_for_the_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of two samples rounds to none; a half of them is one."""
+    """A twentieth of ten samples rounds to none, and a half is five; a client with one sample always uses it."""
     used: list[int] = []
 
     def learned(*arguments: Any, rows: torch.Tensor, **options: Any) -> Any:
@@ -144,7 +144,7 @@ def test_at_least_one_sample_is_used_for_the_mix(tmp_path: Path, monkeypatch: py
         return learn_mix(*arguments, rows=rows, **options)
 
     monkeypatch.setattr(fedala, "learn_mix", learned)
-    two = [((1.0, 2.0), 0.0), ((1.0, 2.0), 1.0)]
-    for share in (0.1, 0.5, 1.0):
-        play(tmp_path / str(share), make("fedala", share=share, cap=1), two)
-    assert set(used) == {1, 2}
+    for share, expected in ((0.05, {1}), (0.5, {1, 5})):
+        used.clear()
+        play(tmp_path / str(share), make("fedala", share=share, cap=1), targets([0.0], [4.0] * 10))
+        assert set(used) == expected
