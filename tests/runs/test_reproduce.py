@@ -448,3 +448,12 @@ def test_the_committed_records_are_those_of_their_recipes() -> None:
             for step in steps
         }
         assert read_records(recipe).keys() <= keys, recipe.name
+
+
+def test_no_record_of_another_results_version_lies_beside_that_of_its_run() -> None:
+    """It can make no table any more."""
+    for recipe in RECIPES:
+        found = [(file, json.loads(file.read_text())) for file in sorted((recipe / "records").glob("*.json"))]
+        run = {file: (one["experiment"], one["method"], one["seed"]) for file, one in found}
+        present = {run[file] for file, one in found if one["results"] == RESULTS}
+        assert not [file.name for file, one in found if one["results"] != RESULTS and run[file] in present], recipe.name
