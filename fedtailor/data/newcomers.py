@@ -118,7 +118,8 @@ def _is_number(word: str) -> bool:
 
 def _form(x: np.ndarray) -> str:
     if x.dtype == np.uint8 and x.ndim == 4:
-        return f"{x.shape[1]} x {x.shape[2]} pixels with {x.shape[3]} channels"
+        height, width, channels = x.shape[1:]
+        return f"{height} x {width} pixels with {channels} channels (uint8 of shape (n, {height}, {width}, {channels}))"
     return f"{x.shape[1]} features" if x.ndim == 2 else f"shape {tuple(x.shape[1:])}"
 
 

@@ -47,7 +47,9 @@ class Form:
                 ", ..." if len(self.columns) > 5 else ""
             )
         if self.kind == np.uint8:
-            return f"{self.shape[0]} x {self.shape[1]} pixels with {self.shape[2]} channels"
+            height, width, channels = self.shape
+            shape = f"(n, {height}, {width}, {channels})"
+            return f"{height} x {width} pixels with {channels} channels (uint8 of shape {shape})"
         if self.vocabulary:
             return f"{self.shape[0]} token ids below {self.vocabulary}"
         return f"{self.shape[0]} numbers" if len(self.shape) == 1 else f"shape {self.shape}"
