@@ -24,6 +24,7 @@ __all__ = [
     "Result",
     "Task",
     "cores",
+    "device_of",
     "family_network",
     "open_engine",
     "run_network",
@@ -77,6 +78,22 @@ class EngineSettings(BaseModel):
         if not re.fullmatch(r"|auto|(ray://)?(\[[0-9a-fA-F:]+\]|[^\s/:\[\]]+):\d{1,5}", address):
             raise ValueError("write 'auto', 'host:port' or 'ray://host:port'")
         return address
+
+
+def device_of(settings: EngineSettings) -> str:
+    """The torch device that the workers train on; ``auto`` is resolved for this machine.
+
+    Raises
+    ------
+    UserError
+        If torch cannot use the device on this machine.
+
+    Examples
+    --------
+    >>> device_of(EngineSettings(kind="ray", device="auto"))
+    'cpu'
+    """
+    return "cpu" if settings.kind == "ray" else usable_device(settings.device)
 
 
 def open_engine(settings: EngineSettings) -> Engine:

@@ -12,7 +12,7 @@ import torch
 
 from fedtailor.data import Federation
 from fedtailor.devices import VirtualClock, virtual_clock
-from fedtailor.engines import Job, family_network, run_network, shared_and_kept, usable_device
+from fedtailor.engines import Job, device_of, family_network, run_network, shared_and_kept
 from fedtailor.errors import UserError
 from fedtailor.learning.precision import fails_in_bf16, resolved
 from fedtailor.learning.tensors import inputs_of
@@ -103,8 +103,8 @@ def assemble(experiment: Experiment, job: Job, moment: Moment | None = None) -> 
 
 
 def with_precision(settings: Experiment) -> Experiment:
-    """The experiment with the precision that ``training.precision = "auto"`` means on this machine."""
-    precision = resolved(settings.training.precision, settings.engine.device)
+    """The experiment with the precision that ``training.precision = "auto"`` means on the device of this machine."""
+    precision = resolved(settings.training.precision, device_of(settings.engine))
     training = settings.training.model_copy(update={"precision": precision})
     return settings.model_copy(update={"training": training})
 
@@ -113,7 +113,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
     """Check all requirements of a run before anything is written, and build its job."""
     if settings.engine.kind != "inline":
         _check_importable(settings.method)
-    device = "cpu" if settings.engine.kind == "ray" else usable_device(settings.engine.device)
+    device = device_of(settings.engine)
     settings = with_precision(settings)
     check_shared_samples(settings)
     federation = resources.federation(settings)

@@ -138,8 +138,12 @@ def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> It
         yield f"the results are over {len(tested):,} of {clients:,} clients, which the seed drew (evaluation.clients)"
     if doubt := dealt_anew(settings.data, job.federation.samples):
         yield doubt
-    if settings.training.precision == "bf16" and not remote and not native_bf16(settings.engine.device):
+    if settings.training.precision == "bf16" and not remote and not native_bf16(job.device):
         yield "training.precision = 'bf16': it is slow on this machine, and may give other last digits"
+    if settings.engine.device == "auto" and job.device == "cpu" and not remote:
+        ray = settings.engine.kind == "ray"
+        why = "workers of a Ray cluster train on its CPUs" if ray else "torch finds no GPU here, so the CPU trains"
+        yield f"engine.device = 'auto': {why}"
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def expected_seconds(made: Assembly, episodes: int = 1) -> float | None:
     from the passes over the data that the method declares. The assembly's network is trained: use it for nothing else.
     """
     settings = made.experiment
-    if settings.engine.device != "cpu" or settings.engine.kind == "ray":
+    if made.job.device != "cpu" or settings.engine.kind == "ray":
         return None  # other hardware than this process
     step = _seconds_of_a_step(made)
     if step is None:

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fedtailor
 from fedtailor.errors import UserError
 from fedtailor.learning import precision
 from fedtailor.methods import Client, Method, Payload, Replies, Server
 from fedtailor.runs import episodes
+from fedtailor.runs.assembly import with_precision
 from tests.support.problem import targets
 
 SHORT: dict[str, Any] = {"rounds": 1, "data": {"clients": 2, "samples": 100}, "engine": {"kind": "inline"}}
@@ -55,6 +57,29 @@ def test_the_precision_auto_is_resolved_once_and_recorded(
     with fedtailor.run({**SHORT, "training": {"precision": "auto"}}, folder=tmp_path / "run") as run:
         assert run.experiment.training.precision == meaning
     assert f'precision = "{meaning}"' in (tmp_path / "run" / "experiment.toml").read_text(encoding="utf-8")
+
+
+def test_the_device_auto_and_the_precision_auto_agree_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (precision, episodes):
+        monkeypatch.setattr(module, "native_bf16", lambda device: device == "cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    engine = {"kind": "inline", "device": "auto"}
+    with fedtailor.run({**SHORT, "training": {"precision": "auto"}, "engine": engine}, folder=tmp_path / "run") as run:
+        assert run.experiment.training.precision == "bf16"
+        assert list(run.warnings) == ["engine.device = 'auto': torch finds no GPU here, so the CPU trains"]
+
+
+@pytest.mark.parametrize(("kind", "device"), [("inline", "cuda"), ("ray", "cpu")])
+def test_the_precision_auto_is_that_of_the_device_that_trains(
+    kind: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(precision, "native_bf16", lambda asked: asked == device)
+    values = {**SHORT, "training": {"precision": "auto"}, "engine": {"kind": kind, "device": "auto"}}
+    assert with_precision(fedtailor.experiment(values)).training.precision == "bf16"
 
 
 @pytest.mark.parametrize(("native", "warned"), [(True, 0), (False, 1)])
