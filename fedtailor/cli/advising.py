@@ -27,7 +27,7 @@ from fedtailor.cli.settings import settings_from, shared_options, split_list, wh
 
 if TYPE_CHECKING:
     from fedtailor.runs import Experiment
-    from fedtailor.runs.trials import Watcher
+    from fedtailor.runs.trials import SearchCallback
 
 commands = typer.Typer()
 
@@ -58,12 +58,12 @@ class Search:
         return self.out / self.name if self.name else default
 
     @contextmanager
-    def watched(self, folder: Path) -> "Iterator[Watcher]":
+    def progress(self, folder: Path) -> "Iterator[SearchCallback]":
         """Show the progress, and end with a sentence after Ctrl-C."""
         from fedtailor.views.search_progress import search_progress
 
-        with interruptible(folder, "the same command"), search_progress(quiet=self.quiet) as watcher:
-            yield watcher
+        with interruptible(folder, "the same command"), search_progress(quiet=self.quiet) as callback:
+            yield callback
 
 
 @commands.command(epilog="Example: fedtailor advise experiment.toml --methods fedavg,local,fedper --rounds 3")
@@ -95,7 +95,7 @@ def advise(
     from fedtailor.views.advice import show_advice
 
     folder = search.folder(default_folder(settings, search.out))
-    with search.watched(folder) as watcher:
+    with search.progress(folder) as callback:
         done = advise(
             settings,
             methods=split_list(methods) or (),
@@ -104,7 +104,7 @@ def advise(
             minutes=search.minutes,
             seeds=chosen,
             folder=folder,
-            watcher=watcher,
+            callback=callback,
         )
     show_advice(done, search.as_json)
 
@@ -141,7 +141,7 @@ def tune(
     from fedtailor.views.tuning import show_tuning
 
     folder = search.folder(default_folder(settings, search.out))
-    with search.watched(folder) as watcher:
+    with search.progress(folder) as callback:
         done = tune(
             settings,
             over=over or (),
@@ -150,6 +150,6 @@ def tune(
             minutes=search.minutes,
             seeds=chosen,
             folder=folder,
-            watcher=watcher,
+            callback=callback,
         )
     show_tuning(done, search.as_json)

@@ -17,7 +17,7 @@ PER_CLIENT = ("client", "memory")  # states with a row for every client that has
 def least_bytes(made: Assembly, remote: bool = False) -> int:
     """The least that a run will store: the server's model, clients' private parts, and the deployed models.
 
-    What a method keeps besides is known after the first round only: see `DiskWatch`. The nodes of a federation
+    What a method keeps besides is known after the first round only: see `DiskCheck`. The nodes of a federation
     (``remote``) store their own states.
     """
     weights, settings = made.network.weights(), made.experiment
@@ -46,17 +46,17 @@ def free_bytes(place: Path) -> int:
     return shutil.disk_usage(next(path for path in (place, *place.parents) if path.is_dir())).free
 
 
-class DiskWatch(Callback):
+class DiskCheck(Callback):
     """Warns after the first round if the states of all clients will not fit on the disk."""
 
     def __init__(self, store: Store, clients: int, callbacks: Callback):
         self.store, self.clients, self.callbacks = store, clients, callbacks
-        self.looked = False
+        self.checked = False
 
     def round_done(self, report: RoundReport) -> None:
-        if self.looked:
+        if self.checked:
             return
-        self.looked = True
+        self.checked = True
         missing, free = self.missing_bytes(), free_bytes(self.store.path.parent)
         if missing > free:
             self.callbacks.warning(

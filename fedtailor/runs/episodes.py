@@ -14,7 +14,7 @@ from fedtailor.learning.precision import native_bf16
 from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
 from fedtailor.runs.accounting import client_promise, record_promise
 from fedtailor.runs.callbacks import Callback, CallbackList
-from fedtailor.runs.disk import DiskWatch
+from fedtailor.runs.disk import DiskCheck
 from fedtailor.runs.environment import differences
 from fedtailor.runs.ledger import warn
 from fedtailor.runs.loop import RoundLoop
@@ -51,8 +51,8 @@ def run_episodes(
         if changed := differences(store.meta("environment")):
             warn(store, callbacks, f"this run began with {changed}: its last digits may differ from here on")
         engine = resources.engine_for(settings)
-        watch = [] if engine.remote else [DiskWatch(store, job.federation.clients, callbacks)]
-        callbacks = CallbackList([callbacks, *watch, tracking])
+        disk = [] if engine.remote else [DiskCheck(store, job.federation.clients, callbacks)]
+        callbacks = CallbackList([callbacks, *disk, tracking])
         with _stop_at_boundary() as stop:
             engine.stop = stop
             engine.start(job)

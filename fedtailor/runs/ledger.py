@@ -125,7 +125,7 @@ class Ledger:
         if stored and not self._afresh:
             server.restore({key: tree["value"] for key, tree in stored.items()})
 
-    def fruitless(self, rounds: int) -> list[str]:
+    def why_no_model(self, rounds: int) -> list[str]:
         """The reasons, if no client trained a usable model in the last ``rounds``; empty otherwise.
 
         Also empty if that concerns one of several clients, which alone must not end a run.

@@ -27,7 +27,7 @@ from fedtailor.runs.store import Store
 from fedtailor.runs.tasks import Tasks
 from fedtailor.weights import Weights
 
-FRUITLESS = 3  # rounds in a row without a usable model after which a run ends
+ROUNDS_WITHOUT_MODEL = 3  # rounds in a row without a usable model after which a run ends
 
 
 class MethodFailed(UserError):
@@ -77,7 +77,7 @@ class RoundLoop:
                 return False
             self._one_round()
             self.server.at(round=self.server.round + 1)
-        self._warn_of_ruin()
+        self._warn_of_attack()
         if not self.experiment.evaluation.final:
             return True
         return self.evaluator.final_pass(stop) and self.evaluator.new_pass(stop)
@@ -91,26 +91,26 @@ class RoundLoop:
         return self.evaluator.deployed(client)
 
     def _one_round(self) -> None:
-        begin, watch = time.perf_counter(), self.tasks.watch
+        begin, stopwatch = time.perf_counter(), self.tasks.stopwatch
         if self.experiment.privacy.generator == "system":
             self.ledger.charge()
-        watch.reset()
+        stopwatch.reset()
         server, method, drive = self.server, self.method, self.phases.drive
         work = Round(server.moment)
         available = self._begin_on_the_clock(work)
         cohort = choose_cohort(self.experiment, self.made.clients, server.moment, available)
 
-        with watch.phase("server"), self._undoing("prepare"):
+        with stopwatch.phase("server"), self._undoing("prepare"):
             server.decisions.begin_round(server)
             payloads: dict[int, Payload] = dict(sorted(drive(method.prepare(server, cohort), server, work).items()))
-        with watch.phase("evaluate"):
+        with stopwatch.phase("evaluate"):
             plan = self.evaluator.plan(payloads)
-        with watch.phase("train"):
+        with stopwatch.phase("train"):
             replies = self.phases.fit(payloads, work, plan.measure, plan.alone)
-        with watch.phase("evaluate"):
+        with stopwatch.phase("evaluate"):
             self.evaluator.score_received(plan, work)
         if replies or self.experiment.privacy.hides_clients:  # without replies there is still noise
-            with watch.phase("server"), self._undoing("finish"):
+            with stopwatch.phase("server"), self._undoing("finish"):
                 drive(method.finish(server, replies), server, work)
                 server.decisions.end_round(server)
                 if flaw := flaw_of(server):
@@ -121,15 +121,15 @@ class RoundLoop:
         elif work.diverged:
             self.ledger.go_back(server)
 
-        with watch.phase("evaluate"):
+        with stopwatch.phase("evaluate"):
             self.evaluator.score_server(work)
             metrics = self.evaluator.metrics(work)
-        with watch.phase("store"):
-            phases = partial(watch.seconds, getattr(self.tasks.engine, "workers", 1))
+        with stopwatch.phase("store"):
+            phases = partial(stopwatch.seconds, getattr(self.tasks.engine, "workers", 1))
             report = self.ledger.commit(server, cohort, work, metrics, begin, phases, self.keeper)
         self.callbacks.round_done(report)
         if cohort and not work.trained:
-            self._check_fruit()
+            self._check_for_a_model()
 
     @contextmanager
     def _undoing(self, moment: str) -> Iterator[None]:
@@ -150,22 +150,24 @@ class RoundLoop:
         self.server.at(round=round)
         work.undo(flaw)
 
-    def _check_fruit(self) -> None:
+    def _check_for_a_model(self) -> None:
         """End the run if no model can be trained any more: it would only repeat the last rounds.
 
         A simulated attack that succeeds is a result of its own, so such a run continues, and says so at its end.
         """
         if self.experiment.attack is not None:
             return
-        if reasons := self.ledger.fruitless(FRUITLESS):
+        if reasons := self.ledger.why_no_model(ROUNDS_WITHOUT_MODEL):
             raise NoUsableModel(
-                f"no client has trained a usable model in {FRUITLESS} rounds (last reason: {reasons[-1]}): "
+                f"no client has trained a usable model in {ROUNDS_WITHOUT_MODEL} rounds (last reason: {reasons[-1]}): "
                 "a lower training.lr helps against divergence, robust aggregation against malicious clients"
             )
 
-    def _warn_of_ruin(self) -> None:
-        if self.experiment.attack is not None and (reasons := self.ledger.fruitless(FRUITLESS)):
-            sentence = f"the attack ruined the model: no client trained a usable one in the last {FRUITLESS} rounds"
+    def _warn_of_attack(self) -> None:
+        if self.experiment.attack is not None and (reasons := self.ledger.why_no_model(ROUNDS_WITHOUT_MODEL)):
+            sentence = (
+                f"the attack ruined the model: no client trained a usable one in the last {ROUNDS_WITHOUT_MODEL} rounds"
+            )
             warn(self.ledger.store, self.callbacks, f"{sentence} (last reason: {reasons[-1]})")
 
     def _begin_on_the_clock(self, work: Round) -> list[int] | None:

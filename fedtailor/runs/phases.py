@@ -104,7 +104,7 @@ class Phases:
                 more = {"question": ask.name, "greedy": server.greedy}
                 tasks.append(self.tasks.later("ask", client, payload, packed, server.moment, work.states, **more))
         answers: dict[int, Payload] = {}
-        with self.tasks.watch.phase("train"):
+        with self.tasks.stopwatch.phase("train"):
             for result in self.tasks.execute(tasks):
                 if (reply := self._accept(result, work, phase, server, ask.name)) is not None:
                     answers[result.client] = reply
@@ -133,7 +133,7 @@ class Phases:
     def _accept(self, result: Result, work: Round, phase: Phase, server: Server, question: str = "") -> Payload | None:
         """The reply of a successful task; None if it failed, and the client's state is then that before the round."""
         client = result.client
-        with self.tasks.watch.phase("codec"):
+        with self.tasks.stopwatch.phase("codec"):
             read = self.border.admit(result, server, question)
         reply, remote = read.value, self.tasks.engine.remote
         measured = Duration(result.seconds, result.transfer) if remote else None

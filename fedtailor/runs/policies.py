@@ -25,7 +25,7 @@ PAGE = "docs/results/policies.md"
 
 
 @dataclass(frozen=True)
-class Led:
+class InitialPolicy:
     """How the agents of a run begin."""
 
     settings: Experiment  # with the settings that the policy needs, or with the rules that decide in its place
@@ -34,19 +34,19 @@ class Led:
     note: str | None = None  # a sentence to store if rules decide
 
 
-def with_policy(settings: Experiment, job: Job, given: bool = False) -> Led:
+def with_policy(settings: Experiment, job: Job, given: bool = False) -> InitialPolicy:
     """Find the policy of the settings; raise a `UserError` if it is the user's own and does not fit.
 
     With ``given``, the caller's own functions decide, so nothing built-in does.
     """
     method = settings.method
     if not isinstance(method, AgentMethod):
-        return Led(settings, job)
+        return InitialPolicy(settings, job)
     server = assemble(settings, job).server()  # even without a policy, so that an unknown decider fails here
     if method.own_policy is not None:
         policy = read_policy(method.own_policy)
         check_policy(policy, method.own_policy, spec(method.rehearses or method), shape(method, server))
-        return Led(settings, job, policy)
+        return InitialPolicy(settings, job, policy)
     if given or not server.decisions.agents or not uses_built_in(method):
         return _changed(settings, job, {"policy": NO_POLICY})
     unfit: list[str] = []
@@ -79,7 +79,7 @@ def built_in_digest(method: AgentMethod) -> str:
     return blake2b(repr((cards, dict(method.best_rules))).encode(), digest_size=16).hexdigest()
 
 
-def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], unfit: Sequence[str]) -> Led:
+def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], unfit: Sequence[str]) -> InitialPolicy:
     method = settings.method
     assert isinstance(method, AgentMethod)
     tables = {
@@ -93,10 +93,10 @@ def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], unfit:
     return replace(found, note=f"{method.name or spec(method)}: the rule {named} decides, not an agent: {reason}")
 
 
-def _changed(settings: Experiment, job: Job, changes: Mapping[str, Any]) -> Led:
+def _changed(settings: Experiment, job: Job, changes: Mapping[str, Any]) -> InitialPolicy:
     assert isinstance(settings.method, AgentMethod)
     method = _with(settings.method, changes)
-    return Led(settings.model_copy(update={"method": method}), replace(job, method=method))
+    return InitialPolicy(settings.model_copy(update={"method": method}), replace(job, method=method))
 
 
 def _with(method: AgentMethod, changes: Mapping[str, Any]) -> AgentMethod:

@@ -23,9 +23,9 @@ from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.drafts import new_draft, remove_drafts
 from fedtailor.runs.environment import environment
 from fedtailor.runs.episodes import Interrupted, run_episodes
+from fedtailor.runs.extending import check_extension, check_rounds, extend, write_settings
 from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.folders import check_place, fresh_name, is_of_a_run, remove
-from fedtailor.runs.growing import check_growth, check_rounds, grow, write_settings
 from fedtailor.runs.ledger import check_states
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.pace import expected_seconds
@@ -34,7 +34,7 @@ from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources, again, own_or_given
 from fedtailor.runs.sections import Evaluation
 from fedtailor.runs.settings import Experiment, experiment, method_dict, of_this_version
-from fedtailor.runs.starting import Beginning, beginning, start_settings, started
+from fedtailor.runs.starting import InitialState, initial_state, start_settings, started
 from fedtailor.runs.store import Store
 from fedtailor.runs.tracking import check_trackers
 
@@ -226,9 +226,9 @@ def resume(
         if devices_digest(settings, job) != devices:
             raise UserError(f"{place} cannot resume: the files in [devices] are not those it began with")
         if rounds is not None:
-            check_growth(place, settings, job)
+            check_extension(place, settings, job)
             with Store(place, write=True) as store:
-                grow(place, store, values)
+                extend(place, store, values)
         policy = None
         if not _begun(place):
             begins = with_policy(settings, job, bool(deciders))
@@ -274,7 +274,7 @@ def _begin(
     settings, job, policy = begins.settings, begins.job, begins.policy
     said = [devices_note(settings) if without else None, begins.note]
     notes = {**notes, "asked": method_dict(asked), "begins": [sentence for sentence in said if sentence]}
-    with beginning(settings, job) as begun:
+    with initial_state(settings, job) as begun:
         if begun is not None:
             settings, job = begun.applied(settings, job)
         made = assemble(settings, job)
@@ -295,14 +295,14 @@ def _begin(
         raise
 
 
-def _check_not_the_start(place: Path, begun: Beginning | None) -> None:
+def _check_not_the_start(place: Path, begun: InitialState | None) -> None:
     """Raise a `UserError` if a run would replace the run that it starts from."""
     if begun is not None and place.exists() and place.samefile(Path(begun.facts["path"]).expanduser()):
         raise UserError(f"{place} cannot be replaced by a run that starts from it: name another with --name")
 
 
 def _create(
-    place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any], begun: Beginning | None = None
+    place: Path, settings: Experiment, job: Job, notes: Mapping[str, Any], begun: InitialState | None = None
 ) -> None:
     """Create the run's folder atomically: it is complete or does not exist.
 

@@ -30,7 +30,7 @@ from fedtailor.weights import Weights
 
 
 @dataclass(frozen=True)
-class Beginning:
+class InitialState:
     """What a run starts with, until it is copied into its database.
 
     Attributes
@@ -91,7 +91,7 @@ def start_settings(path: str | Path) -> Experiment | None:
 
 
 @contextmanager
-def beginning(settings: Experiment, job: Job) -> Iterator[Beginning | None]:
+def initial_state(settings: Experiment, job: Job) -> Iterator[InitialState | None]:
     """What a run with these settings starts with; None for the initial model. The other run stays open meanwhile."""
     start = settings.start
     if start is None:
@@ -116,7 +116,7 @@ def started(job: Job, store: Store) -> Job:
     return replace(job, initial=store.state(START, "model"))
 
 
-def _check(found: Beginning, start: Start, settings: Experiment) -> None:
+def _check(found: InitialState, start: Start, settings: Experiment) -> None:
     if start.digest is not None and found.facts["digest"] != start.digest:
         raise UserError(f"{start.path} is not what start.digest says: its digest is {found.facts['digest']}")
     after = found.facts["after"]
@@ -124,7 +124,7 @@ def _check(found: Beginning, start: Start, settings: Experiment) -> None:
         raise UserError(f"{start.path} has done {after} rounds, and rounds = {settings.rounds}: give more rounds")
 
 
-def _from_file(place: Path, start: Start, job: Job) -> Beginning:
+def _from_file(place: Path, start: Start, job: Job) -> InitialState:
     weights = read_weights(place)
     facts = {"path": start.path, "kind": "file", "round": None, "method": None}
     remark = f"{start.path} is a file, and what its weights were trained on is not known here: if those data share "
@@ -132,7 +132,7 @@ def _from_file(place: Path, start: Start, job: Job) -> Beginning:
     return _warm(facts, weights, job, start, str(place), True, remark)
 
 
-def _from_run(store: Store, place: Path, start: Start, settings: Experiment, job: Job) -> Beginning:
+def _from_run(store: Store, place: Path, start: Start, settings: Experiment, job: Job) -> InitialState:
     if (version := store.meta("schema")) != SCHEMA:
         raise UserError(f"{place} has schema {version} of an earlier version of fedtailor: no run can start from it")
     if store.meta("episodes") is not None:
@@ -221,7 +221,7 @@ def _check_agent(place: Path, server: Server, settings: Experiment, job: Job) ->
 
 def _branch(
     facts: dict[str, Any], store: Store, old: Experiment, kept: str, round: int, same_data: bool, server: Server
-) -> Beginning:
+) -> InitialState:
     """Carry over all states; the rounds continue."""
     scopes = kept_scopes(store, kept)
     rows = [
@@ -242,7 +242,7 @@ def _branch(
         "digest": digest(pack([digest(initial), sorted(rows)])),
         "remarks": [] if same_data else [f"the clients have other data than in {facts['path']}: their states are kept"],
     }
-    return Beginning({**facts, **more}, initial, store, scopes, list(held.values()))
+    return InitialState({**facts, **more}, initial, store, scopes, list(held.values()))
 
 
 def _shared_weights(server: Server, method: Method, start: Start, place: Path) -> tuple[Weights, bool]:
@@ -259,7 +259,7 @@ def _shared_weights(server: Server, method: Method, start: Start, place: Path) -
 
 def _warm(
     facts: dict[str, Any], found: Weights, job: Job, start: Start, where: str, whole: bool, remark: str
-) -> Beginning:
+) -> InitialState:
     """Carry over weights alone: the initial model of all clients; the rounds begin at 1."""
     if job.method.family(job.model):
         raise UserError(f"{spec(job.method)} trains networks of several sizes: it starts only from a run of its own")
@@ -274,4 +274,4 @@ def _warm(
         "digest": digest(pack(used)),
         "remarks": [remark] if remark else [],
     }
-    return Beginning({**facts, **more}, pack({**network.weights(), **used}))
+    return InitialState({**facts, **more}, pack({**network.weights(), **used}))

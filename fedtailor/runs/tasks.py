@@ -20,7 +20,7 @@ class Tasks:
         self.engine, self.store, self.callbacks = engine, store, callbacks
         self.stateful = stateful  # clients whose state is in the store
         self.scope = "client"  # of their states
-        self.watch = Stopwatch()
+        self.stopwatch = Stopwatch()
 
     def later(
         self,
@@ -42,9 +42,9 @@ class Tasks:
             if states is not None and client in states:
                 state = states[client]
             elif client in self.stateful:
-                with self.watch.phase("store"):
+                with self.stopwatch.phase("store"):
                     state = self.store.state(self.scope, client)
-            with self.watch.phase("codec"):
+            with self.stopwatch.phase("codec"):
                 data = packed.of(payload)
             return Task(kind, index, moment, client, data, state, **more)
 
@@ -64,7 +64,7 @@ class Tasks:
 
         for result in self.engine.run(made()):
             early[result.index] = result
-            self.watch.worked(result.worker, kinds.get(result.index, ""), result.seconds)
+            self.stopwatch.worked(result.worker, kinds.get(result.index, ""), result.seconds)
             self.callbacks.task_done(given + len(early), len(tasks))
             while given in early:
                 yield early.pop(given)

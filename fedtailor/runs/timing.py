@@ -18,10 +18,10 @@ class Stopwatch:
 
     Examples
     --------
-    >>> watch = Stopwatch()
-    >>> with watch.phase("train"), watch.phase("codec"):
+    >>> stopwatch = Stopwatch()
+    >>> with stopwatch.phase("train"), stopwatch.phase("codec"):
     ...     pass
-    >>> sorted(watch.seconds(workers=1))
+    >>> sorted(stopwatch.seconds(workers=1))
     ['busy', 'codec', 'idle', 'train']
     """
 

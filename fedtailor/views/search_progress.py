@@ -5,13 +5,13 @@ import time
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from fedtailor.runs.trials import Reading, Trial, Watcher
+from fedtailor.runs.trials import Reading, SearchCallback, Trial
 from fedtailor.views.console import messages
 from fedtailor.views.numbers import duration
 from fedtailor.views.progress import EVERY
 
 
-class SearchDisplay(Watcher):
+class SearchDisplay(SearchCallback):
     """The base of both displays; on its own it shows notes only."""
 
     def __init__(self) -> None:

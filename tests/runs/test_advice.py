@@ -17,7 +17,7 @@ from fedtailor.runs.advice.rules import choose
 from fedtailor.runs.advice.traits import feature_skew, traits_of
 from fedtailor.runs.settings import experiment
 from fedtailor.runs.statistics import Difference
-from fedtailor.runs.trials import Bench, held_out
+from fedtailor.runs.trials import TrialRunner, held_out
 from fedtailor.runs.trials.plan import data_of, trial_settings, whole_of
 from fedtailor.runs.trials.trial import carry_out
 from tests.support.dying_search import killed
@@ -395,5 +395,5 @@ def test_a_regression_is_advised_by_its_own_measure(tmp_path: Path) -> None:
 
 
 def test_finished_trials_are_not_carried_out_again(undisturbed: Advice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Bench, "_carry_out", lambda *_: pytest.fail("a trial was carried out again"))
+    monkeypatch.setattr(TrialRunner, "_carry_out", lambda *_: pytest.fail("a trial was carried out again"))
     assert outcome(search(undisturbed.folder)) == outcome(undisturbed)

@@ -10,7 +10,7 @@ import pytest
 import fedtailor
 from fedtailor.data import DataSettings, Federation, build
 from fedtailor.runs.settings import experiment
-from fedtailor.runs.trials import Bench, held_out
+from fedtailor.runs.trials import TrialRunner, held_out
 from fedtailor.runs.trials.plan import rungs, trial_settings
 from fedtailor.runs.tuning import Tuning, tune
 from fedtailor.runs.tuning.space import Dimension, space_of
@@ -95,8 +95,8 @@ def test_killed_and_resumed_it_ends_with_the_same_trials(undisturbed: Tuning, tm
 def test_more_trials_continue_a_search(undisturbed: Tuning, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finished trials are not carried out again."""
     read: list[str] = []
-    original = Bench._here
-    monkeypatch.setattr(Bench, "_here", lambda self, trial: read.append(trial.name) or original(self, trial))
+    original = TrialRunner._here
+    monkeypatch.setattr(TrialRunner, "_here", lambda self, trial: read.append(trial.name) or original(self, trial))
     again = search(undisturbed.folder)
     assert read == []
     assert outcome(again) == outcome(undisturbed)

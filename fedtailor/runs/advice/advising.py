@@ -14,7 +14,7 @@ from fedtailor.runs.advice.traits import traits_of
 from fedtailor.runs.cohort import largest_cohort
 from fedtailor.runs.settings import Experiment, experiment, method_dict
 from fedtailor.runs.statistics import SEEDS, difference, wins
-from fedtailor.runs.trials import Bench, Watcher, plan
+from fedtailor.runs.trials import SearchCallback, TrialRunner, plan
 
 
 def advise(
@@ -27,7 +27,7 @@ def advise(
     seeds: Sequence[int] = (),
     folder: str | Path | None = None,
     federation: Federation | None = None,
-    watcher: Watcher | None = None,
+    callback: SearchCallback | None = None,
 ) -> Advice:
     """Find a method for a federation, by short paired trials on validation data alone.
 
@@ -55,7 +55,7 @@ def advise(
         The folder of the search; ``runs/<name>-advise`` by default.
     federation : Federation, optional
         The clients' data, instead of those that the data settings describe.
-    watcher : Watcher, optional
+    callback : SearchCallback, optional
         Observes the search.
 
     Returns
@@ -88,9 +88,9 @@ def advise(
     methods_plan = {"seeds": list(last), "methods": [method_dict(one.method) for one in candidates]}
     whole_plan = {**plan.facts(settings, first), "advise": methods_plan}
     known = plan.outline(place, settings, last, first)
-    with Bench(place, whole_plan, settings.engine, data, watcher or Watcher()) as bench:
+    with TrialRunner(place, whole_plan, settings.engine, data, callback or SearchCallback()) as runner:
         race = Race(
-            bench,
+            runner,
             candidates,
             last,
             choosing,

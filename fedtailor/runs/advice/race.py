@@ -9,7 +9,7 @@ from fedtailor.errors import UserError
 from fedtailor.methods import spec
 from fedtailor.runs.advice.rules import REFERENCES
 from fedtailor.runs.settings import Experiment, experiment
-from fedtailor.runs.trials import Bench, Reading, Trial
+from fedtailor.runs.trials import Reading, Trial, TrialRunner
 from fedtailor.runs.trials.plan import trial_of, trial_settings
 from fedtailor.runs.tuning.space import Dimension, space_of, value_at
 
@@ -82,7 +82,7 @@ class Race:
 
     Parameters
     ----------
-    bench : Bench
+    runner : TrialRunner
         Carries out the trials.
     candidates : sequence of Experiment
         The experiment with every candidate.
@@ -98,7 +98,7 @@ class Race:
         No stage starts that would probably end after this time.
     """
 
-    bench: Bench
+    runner: TrialRunner
     candidates: Sequence[Experiment]
     seeds: tuple[int, ...]
     choosing: tuple[int, ...]
@@ -133,15 +133,15 @@ class Race:
         trials = [self._trials(arm, rounds, seeds) for arm in arms]
         flat = [trial for own in trials for trial in own]
         costs = [self._cost(arm, rounds) for arm, own in zip(arms, trials, strict=True) for _ in own]
-        if self.stages and not self.bench.knows(flat) and self._late(costs):
+        if self.stages and not self.runner.knows(flat) and self._late(costs):
             return False
         many = f"{len(arms)} {'methods' if name == 'methods' else 'settings of methods'}"
-        readings = iter(self.bench.read(f"{many}, {rounds} round{'s' * (rounds > 1)}", flat, costs))
+        readings = iter(self.runner.read(f"{many}, {rounds} round{'s' * (rounds > 1)}", flat, costs))
         results = [
             _result(arm, rounds, dict(zip(seeds, [next(readings) for _ in own], strict=True)))
             for arm, own in zip(arms, trials, strict=True)
         ]
-        self.bench.forget(flat)
+        self.runner.forget(flat)
         self.stages.append(Stage(name, rounds, seeds, tuple(sorted(results, key=self._order))))
         if all(result.failure for result in results):
             raise UserError(f"no method ended with a usable model (first reason: {results[0].failure})")
@@ -167,17 +167,17 @@ class Race:
 
     def _probe(self, arms: Sequence[Arm], rounds: int) -> None:
         """Time the first trials, one in every process, and tell how long all of them take."""
-        if self.bench.knows(trial for arm in arms for trial in self._trials(arm, rounds, self.choosing)):
+        if self.runner.knows(trial for arm in arms for trial in self._trials(arm, rounds, self.choosing)):
             return
-        some = arms[: self.bench.workers]
+        some = arms[: self.runner.workers]
         first = [trial for arm in some for trial in self._trials(arm, rounds, self.choosing[:1])]
-        readings = self.bench.read(
+        readings = self.runner.read(
             "first trials, for an estimate of the time", first, [self._cost(arm, rounds) for arm in some]
         )
         training = self.participants * rounds
         pace = min(one.seconds / (arm.work * training) for arm, one in zip(some, readings, strict=True)) / len(some)
         seconds = [pace * cost for cost in self._expected(arms)]
-        self.bench.watcher.estimated(f"trials of {len(arms)} methods and their settings", sum(seconds))
+        self.runner.callback.estimated(f"trials of {len(arms)} methods and their settings", sum(seconds))
         if self.minutes is not None and seconds[0] > 60 * self.minutes:
             raise UserError(
                 f"--minutes {self.minutes:g}: the first trials of {len(arms)} methods alone take about "
@@ -192,8 +192,8 @@ class Race:
         return [len(self.choosing) * count * mean * self._passes(length) for count, length in each]
 
     def _late(self, costs: Sequence[float]) -> bool:
-        expected = self.bench.estimate(sum(costs))
-        if self.minutes is None or expected is None or self.bench.seconds + expected <= 60 * self.minutes:
+        expected = self.runner.estimate(sum(costs))
+        if self.minutes is None or expected is None or self.runner.seconds + expected <= 60 * self.minutes:
             return False
         done = self.stages[-1]
         self.notes.append(

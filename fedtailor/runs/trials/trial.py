@@ -69,18 +69,20 @@ class Paused(Interrupted):
 class _Pause(Callback):
     """Ends a run after a round; tells every round."""
 
-    def __init__(self, folder: Path, until: int, told: Callable[[], None]):
-        self.folder, self.until, self.told = folder, until, told
+    def __init__(self, folder: Path, until: int, after_round: Callable[[], None]):
+        self.folder, self.until, self.after_round = folder, until, after_round
 
     def round_done(self, report: RoundReport) -> None:
-        self.told()
+        self.after_round()
         if report.round == self.until < report.rounds:
             raise Paused(self.folder)
 
 
-def carry_out(trial: Trial, folder: Path, resources: Resources, told: Callable[[], None] = lambda: None) -> Reading:
+def carry_out(
+    trial: Trial, folder: Path, resources: Resources, after_round: Callable[[], None] = lambda: None
+) -> Reading:
     """Run a trial, or the rounds that it lacks, and read it. A run that diverges is a reading, too."""
-    settings, pause = trial.settings, _Pause(folder, trial.until, told)
+    settings, pause = trial.settings, _Pause(folder, trial.until, after_round)
     try:
         if not folder.exists():
             run(settings, folder=folder, callbacks=pause, resources=resources).close()

@@ -18,7 +18,7 @@ STARTUP = 8  # random trials before the model of good settings decides
 
 
 @dataclass(frozen=True)
-class Told:
+class Observation:
     """A trial as the sampler sees it: its settings and what it reached by round; no value if it failed."""
 
     values: dict[str, Any]
@@ -34,23 +34,23 @@ def check_optuna() -> None:
 
 
 def suggest(
-    space: Sequence[Dimension], told: Sequence[Told], count: int, better: int, seed: int
+    space: Sequence[Dimension], observations: Sequence[Observation], count: int, better: int, seed: int
 ) -> list[dict[str, Any]]:
     """The settings of the next ``count`` trials, by a tree-structured Parzen estimator.
 
     Trials of a batch do not know each other's results, only that they run. Every call makes a new study with a seed of
     its own, so that a search can be resumed.
     """
-    asked: list[Told] = []
+    asked: list[Observation] = []
     for place in range(count):
-        found = _ask(space, [*told, *asked], better, seed_of(seed, "tune", len(told) + place))
-        asked.append(Told(found, running=True))
+        found = _ask(space, [*observations, *asked], better, seed_of(seed, "tune", len(observations) + place))
+        asked.append(Observation(found, running=True))
     return [one.values for one in asked]
 
 
-def importance(space: Sequence[Dimension], told: Sequence[Told], better: int) -> dict[str, float]:
+def importance(space: Sequence[Dimension], observations: Sequence[Observation], better: int) -> dict[str, float]:
     """The share of each setting in the differences between complete trials (fANOVA); empty if too few are complete."""
-    complete = [one for one in told if one.value is not None]
+    complete = [one for one in observations if one.value is not None]
     if len(space) < 2 or len(complete) < 4 or len({one.value for one in complete}) < 2:
         return {}
     import optuna
@@ -62,12 +62,12 @@ def importance(space: Sequence[Dimension], told: Sequence[Told], better: int) ->
     return {name: float(share) for name, share in found.items()}
 
 
-def _ask(space: Sequence[Dimension], told: Sequence[Told], better: int, seed: int) -> dict[str, Any]:
-    found = _study(space, told, better, seed).ask(_distributions(space)).params
+def _ask(space: Sequence[Dimension], observations: Sequence[Observation], better: int, seed: int) -> dict[str, Any]:
+    found = _study(space, observations, better, seed).ask(_distributions(space)).params
     return {one.key: found[one.key] for one in space}
 
 
-def _study(space: Sequence[Dimension], told: Sequence[Told], better: int, seed: int) -> Any:
+def _study(space: Sequence[Dimension], observations: Sequence[Observation], better: int, seed: int) -> Any:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -77,23 +77,23 @@ def _study(space: Sequence[Dimension], told: Sequence[Told], better: int, seed: 
             seed=seed % 2**32, multivariate=True, constant_liar=True, n_startup_trials=STARTUP
         )
     study = optuna.create_study(direction="maximize" if better > 0 else "minimize", sampler=sampler)
-    for one in told:
+    for one in observations:
         study.add_trial(_frozen(space, one))
     return study
 
 
-def _frozen(space: Sequence[Dimension], told: Told) -> "FrozenTrial":
+def _frozen(space: Sequence[Dimension], observation: Observation) -> "FrozenTrial":
     import optuna
     from optuna.trial import TrialState
 
-    inside = all(one.contains(told.values[one.key]) for one in space)  # the user's own settings may lie outside
-    state = TrialState.RUNNING if told.running else TrialState.PRUNED if told.value is None else TrialState.COMPLETE
+    inside = all(one.contains(observation.values[one.key]) for one in space)  # the user's own settings may lie outside
+    ended = TrialState.PRUNED if observation.value is None else TrialState.COMPLETE
     return optuna.create_trial(
-        state=state,
-        params=told.values if inside else {},
+        state=TrialState.RUNNING if observation.running else ended,
+        params=observation.values if inside else {},
         distributions=_distributions(space) if inside else {},
-        value=told.value,
-        intermediate_values=told.curve,
+        value=observation.value,
+        intermediate_values=observation.curve,
     )
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from fedtailor.errors import UserError
 from fedtailor.runs.settings import Experiment, experiment
-from fedtailor.runs.trials import Bench, Reading, Trial
+from fedtailor.runs.trials import Reading, Trial, TrialRunner
 from fedtailor.runs.trials.plan import rungs, trial_of, trial_settings
 from fedtailor.runs.tuning.results import TrialRow
-from fedtailor.runs.tuning.sampling import Told, suggest
+from fedtailor.runs.tuning.sampling import Observation, suggest
 from fedtailor.runs.tuning.space import Dimension, value_at
 
 BATCH = 8  # trials that are asked for together; fixed, because they must not depend on the number of workers
@@ -31,7 +31,7 @@ class Search:
         """The next trials: first the experiment's own settings, then what the sampler suggests."""
         if not self.rows:
             return [self._candidate(0, {one.key: value_at(self.settings, one.key) for one in self.space})]
-        chosen = suggest(self.space, self.told, count, self.better, self.seeds[0])
+        chosen = suggest(self.space, self.observations, count, self.better, self.seeds[0])
         return [self._candidate(number, values) for number, values in enumerate(chosen, len(self.rows))]
 
     def _candidate(self, number: int, values: dict[str, Any]) -> "_Candidate":
@@ -41,9 +41,9 @@ class Search:
             return _Candidate(self, number, values, self.settings, str(error))
 
     @property
-    def told(self) -> list[Told]:
+    def observations(self) -> list[Observation]:
         """The trials as the sampler sees them."""
-        return [Told(dict(row.values), dict(row.curve), row.value) for row in self.rows]
+        return [Observation(dict(row.values), dict(row.curve), row.value) for row in self.rows]
 
     @property
     def stops(self) -> list[int]:
@@ -51,23 +51,23 @@ class Search:
         return [*rungs(self.settings.rounds), self.settings.rounds]
 
 
-def carry_out(bench: Bench, searches: Sequence[Search], trials: int, minutes: float | None) -> Iterator[str]:
+def carry_out(runner: TrialRunner, searches: Sequence[Search], trials: int, minutes: float | None) -> Iterator[str]:
     """Carry out batches until every search has ``trials`` or the time is over. Yields notes for the reader."""
     while (count := len(searches[0].rows)) < trials:
         size = min(BATCH, trials - count) if count else 1
         batch = [one for search in searches for one in search.next(size)]
-        if minutes is not None and count and not bench.knows(_first(batch)):
-            expected = bench.estimate(_cost(batch))
-            if expected is not None and bench.seconds + expected > 60 * minutes:
+        if minutes is not None and count and not runner.knows(_first(batch)):
+            expected = runner.estimate(_cost(batch))
+            if expected is not None and runner.seconds + expected > 60 * minutes:
                 yield (
                     f"--minutes {minutes:g} ended the search after {count} of {trials} trials: the next {size} would "
                     f"take about {expected / 60:.1f} minutes more; the same command with more minutes continues it"
                 )
                 return
-        _run_batch(bench, batch, f"trials {count} to {count + size - 1}" if count else "trial 0, your settings")
-        if not count and trials > 1 and (expected := bench.estimate(_cost(batch))) is not None:
+        _run_batch(runner, batch, f"trials {count} to {count + size - 1}" if count else "trial 0, your settings")
+        if not count and trials > 1 and (expected := runner.estimate(_cost(batch))) is not None:
             each = " of each method" * (len(searches) > 1)
-            bench.watcher.estimated(f"{trials - 1} more trials{each}", expected * (trials - 1) * _share(searches[0]))
+            runner.callback.estimated(f"{trials - 1} more trials{each}", expected * (trials - 1) * _share(searches[0]))
 
 
 @dataclass
@@ -105,19 +105,19 @@ class _Candidate:
         )
 
 
-def _run_batch(bench: Bench, batch: Sequence[_Candidate], what: str) -> None:
+def _run_batch(runner: TrialRunner, batch: Sequence[_Candidate], what: str) -> None:
     """Carry out the trials of a batch, and end those that are below the median of their method's trials so far."""
     alive, stops = [one for one in batch if not one.failure], batch[0].search.stops
     for until in stops:
         end = until == stops[-1]
         trials = [one.trials(until) for one in alive]
-        readings = iter(bench.read(f"{what}, to round {until}", [trial for own in trials for trial in own]))
+        readings = iter(runner.read(f"{what}, to round {until}", [trial for own in trials for trial in own]))
         for one, own in zip(alive, trials, strict=True):
             one.take([next(readings) for _ in own], until, end)
         going = [
             one for one in alive if not (end or one.failure) and (one.number == 0 or _promising(one, batch, until))
         ]
-        bench.forget(trial for one, own in zip(alive, trials, strict=True) if one not in going for trial in own)
+        runner.forget(trial for one, own in zip(alive, trials, strict=True) if one not in going for trial in own)
         alive = going
     for one in batch:
         one.search.rows.append(one.row())

@@ -8,7 +8,7 @@ from fedtailor.data import Federation
 from fedtailor.errors import UserError
 from fedtailor.methods import Method, spec
 from fedtailor.runs.settings import Experiment, experiment, make_method
-from fedtailor.runs.trials import Bench, Watcher, plan
+from fedtailor.runs.trials import SearchCallback, TrialRunner, plan
 from fedtailor.runs.tuning.results import Tuned, Tuning
 from fedtailor.runs.tuning.sampling import check_optuna, importance
 from fedtailor.runs.tuning.search import Search, carry_out
@@ -25,7 +25,7 @@ def tune(
     seeds: Sequence[int] = (),
     folder: str | Path | None = None,
     federation: Federation | None = None,
-    watcher: Watcher | None = None,
+    callback: SearchCallback | None = None,
 ) -> Tuning:
     """Search for good settings of an experiment, on validation data alone.
 
@@ -53,7 +53,7 @@ def tune(
         The folder of the search; ``runs/<name>-tune`` by default.
     federation : Federation, optional
         The clients' data, instead of those that the data settings describe.
-    watcher : Watcher, optional
+    callback : SearchCallback, optional
         Observes the search.
 
     Returns
@@ -93,8 +93,8 @@ def tune(
             "over": [[dimension.as_text() for dimension in one.space] for one in searches],
         },
     }
-    with Bench(place, whole_plan, settings.engine, data, watcher or Watcher()) as bench:
-        notes = [*plan.doubts(settings, first), *carry_out(bench, searches, trials, minutes)]
+    with TrialRunner(place, whole_plan, settings.engine, data, callback or SearchCallback()) as runner:
+        notes = [*plan.doubts(settings, first), *carry_out(runner, searches, trials, minutes)]
     found = sorted((_tuned(one) for one in searches), key=lambda tuned: -sign * (tuned.best.value or 0.0))
     made = Tuning(
         **plan.outline(place, settings, chosen, first),
@@ -153,7 +153,7 @@ def _tuned(search: Search) -> Tuned:
         tuple(search.rows),
         settings.model_copy(update={"name": f"{settings.name}-tuned"}),
         best,
-        importance(search.space, search.told, search.better),
+        importance(search.space, search.observations, search.better),
     )
 
 

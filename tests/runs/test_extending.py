@@ -42,14 +42,14 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import fedtailor
-from fedtailor.runs import growing
+from fedtailor.runs import extending
 from tests.support.killable import die_at
 
 folder = Path(sys.argv[1])
 for count in (1, -1, 3, 30):  # writes: in the transaction that grows the run, and in rounds
     if not os.fork():
         if count < 0:  # the settings are stored, and their file is not
-            growing.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+            extending.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         else:
             die_at(count)
         fedtailor.resume(folder, rounds=5)
@@ -95,7 +95,7 @@ class Waning(Method):
         ({"method": {"name": "fedphp"}}, "inherited model"),
         ({"method": {"name": "bwa", "policy": "none"}}, "ends with its last round"),
         ({"method": {"name": "fedddrl", "policy": "none"}}, "ends with its last round"),
-        ({"method": {"name": "tests.runs.test_growing:Waning"}}, r"uses \.rounds"),
+        ({"method": {"name": "tests.runs.test_extending:Waning"}}, r"uses \.rounds"),
         ({"training": {"epochs": 1, "schedule": {"kind": "cosine"}}}, "cosine"),
     ],
     ids=["fedalp", "fedphp", "bwa", "fedddrl", "own", "cosine"],

@@ -1,4 +1,4 @@
-"""The process of a lane."""
+"""The worker process of a search."""
 
 import os
 import signal
@@ -17,32 +17,32 @@ from tests.support.waiting import PATIENCE, wait_until
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=str)
-def test_a_lane_that_gets_the_signal_of_its_search_ends_without_a_word(sent: signal.Signals, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_worker_of_a_search_without_output(sent: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C in a terminal, and the end of a container, reach all processes: only the search says something."""
     method = {"name": "tests.support.holding:Holding"}
     settings = experiment({"rounds": 3, "data": {"clients": 4, "samples": 200}, "method": method})
     hold, held = tmp_path / "hold-1", tmp_path / "holding"
     hold.touch()
     ours, theirs = socket.socketpair()
-    program = [sys.executable, "-m", "fedtailor.runs.trials.lane", str(theirs.fileno())]
+    program = [sys.executable, "-m", "fedtailor.runs.trials.process_worker", str(theirs.fileno())]
     environment = {**os.environ, "HOLD": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with (
         ours,
         theirs,
-        subprocess.Popen(program, pass_fds=[theirs.fileno()], env=environment, stderr=subprocess.PIPE) as lane,
+        subprocess.Popen(program, pass_fds=[theirs.fileno()], env=environment, stderr=subprocess.PIPE) as worker,
     ):
         try:
             shared = SharedFederation(build(settings.data, settings.seed))
             header = {"settings": settings.as_dict(), "key": "one", "until": 3, "folder": str(tmp_path / "one")}
             send(ours, {**header, "federation": shared.outline})
             socket.send_fds(ours, [b"f"], [shared.file])
-            wait_until(lambda: held.exists() or lane.poll() is not None, "a round in which the training waits")
-            lane.send_signal(sent)
+            wait_until(lambda: held.exists() or worker.poll() is not None, "a round in which the training waits")
+            worker.send_signal(sent)
             size = held.stat().st_size
             wait_until(lambda: held.stat().st_size >= size + 2, "the signal has been handled")
             hold.unlink()
-            _, said = lane.communicate(timeout=PATIENCE)
+            _, said = worker.communicate(timeout=PATIENCE)
             shared.close()
         finally:
-            lane.kill()
-    assert (lane.returncode, said) == (0, b"")
+            worker.kill()
+    assert (worker.returncode, said) == (0, b"")

@@ -16,7 +16,7 @@ from fedtailor.runs.stopping import VALIDATION
 from fedtailor.runs.store import Store
 
 AT_THE_END = ("final", "new")  # models that are scored after the last round
-SAID_AT_THE_END = ("%in the final pass%", "% new clients failed%", "the attack ruined the model:%")
+WARNINGS_AT_THE_END = ("%in the final pass%", "% new clients failed%", "the attack ruined the model:%")
 
 
 def check_rounds(place: Path, store: Store, rounds: int) -> None:
@@ -33,13 +33,13 @@ def check_rounds(place: Path, store: Store, rounds: int) -> None:
         raise UserError(f"{place} has {before} rounds: it can have more, up to 1000000, not {rounds}")
 
 
-def check_growth(place: Path, settings: Experiment, job: Job) -> None:
+def check_extension(place: Path, settings: Experiment, job: Job) -> None:
     """Raise a `UserError` if what a run has done depends on its number of rounds."""
     if reason := _dependence(settings, job):
         raise UserError(f"{place} cannot get more rounds: {reason}; start it again with --rounds")
 
 
-def grow(place: Path, store: Store, values: dict[str, Any]) -> None:
+def extend(place: Path, store: Store, values: dict[str, Any]) -> None:
     """Store the settings with more rounds, and delete what the run did because it was at its end."""
     old, every = store.meta("experiment")["rounds"], values["evaluation"]["every"]
     with store.transaction():
@@ -49,7 +49,7 @@ def grow(place: Path, store: Store, values: dict[str, Any]) -> None:
                 held = "'held', " if table == "scores" else ""
                 store.delete(table, f"round = ? AND model NOT IN ({held}'{VALIDATION}')", [old])
         store.delete("events", "kind IN (?, ?)", AT_THE_END)
-        for text in SAID_AT_THE_END:
+        for text in WARNINGS_AT_THE_END:
             store.delete("warnings", "text LIKE ?", [text])
         for table in ("deployed", "models"):
             store.delete(table, "1")
@@ -79,12 +79,12 @@ def _dependence(settings: Experiment, job: Job) -> str | None:
     ends = [d.name for d in assemble(settings, job).server().decisions.declared.values() if d.ends]
     if ends:
         return f"method {spec(method)}: the agent of {ends[0]} learns that the federation ends with its last round"
-    if _asks_for_the_total(type(method)):
+    if _reads_the_total(type(method)):
         return f"method {spec(method)} uses .rounds and does not say with total() that its results do not depend on it"
     return None
 
 
-def _asks_for_the_total(kind: type[Method]) -> bool:
+def _reads_the_total(kind: type[Method]) -> bool:
     """Whether the code of a user's own method reads the number of rounds and the method does not declare ``total``."""
     known = {*catalogue().values(), Method}
     for base in kind.__mro__:

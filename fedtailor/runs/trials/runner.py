@@ -1,4 +1,4 @@
-"""The bench of a search: carries out trials in parallel, remembers their readings, and estimates time."""
+"""Runs the trials of a search in parallel, remembers their readings, and estimates time."""
 
 import os
 import shutil
@@ -15,12 +15,12 @@ from fedtailor.runs import toml
 from fedtailor.runs.drafts import lock_folder
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import read_toml
-from fedtailor.runs.trials.lanes import Lanes
+from fedtailor.runs.trials.processes import TrialProcesses
 from fedtailor.runs.trials.records import Records
 from fedtailor.runs.trials.trial import Reading, Trial, carry_out
 
 
-class Watcher:
+class SearchCallback:
     """Observes a search. Every function here does nothing; a subclass overrides those it needs."""
 
     def note(self, sentence: str) -> None:
@@ -42,7 +42,7 @@ class Watcher:
         """The trials that began have ended, whether or not all are complete."""
 
 
-class Bench:
+class TrialRunner:
     """The folder of a search and the processes that carry out its trials.
 
     A trial that was read before is not carried out again, and one that was stopped resumes. So a search that is a
@@ -58,7 +58,7 @@ class Bench:
         Where trials run: side by side in ``workers`` processes or, with other engines, one after the other.
     data : callable
         The federation of a seed.
-    watcher : Watcher
+    callback : SearchCallback
         Observes the search.
     """
 
@@ -70,28 +70,28 @@ class Bench:
         plan: dict[str, Any],
         engine: EngineSettings,
         data: Callable[[int], Federation],
-        watcher: Watcher,
+        callback: SearchCallback,
     ):
-        self.folder, self.watcher, self.engine, self._data = folder, watcher, engine, cache(data)
+        self.folder, self.callback, self.engine, self._data = folder, callback, engine, cache(data)
         self.workers = (engine.workers or cores()) if engine.kind == "processes" else 1
         self._claim(plan)
         self._records = Records(folder)
-        self._lanes = Lanes(folder / "trials", self._data)
+        self._processes = TrialProcesses(folder / "trials", self._data)
         self._resources = Resources()
         self._begun = time.monotonic()
         self._pace: tuple[float, float] = (0.0, 0.0)  # cost and seconds of trials so far
 
-    def __enter__(self) -> "Bench":
+    def __enter__(self) -> "TrialRunner":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lanes.close()
+        self._processes.close()
         self._resources.close()
         os.close(self._lock)
 
     @property
     def seconds(self) -> float:
-        """The time since this bench was opened."""
+        """The time since this runner was opened."""
         return time.monotonic() - self._begun
 
     def read(self, what: str, trials: Sequence[Trial], costs: Sequence[float] | None = None) -> list[Reading]:
@@ -110,13 +110,13 @@ class Bench:
         if missing:
             known = dict(zip((trial.name for trial in trials), costs or [t.until for t in trials], strict=True))
             cost, begin = sum(known[trial.name] for trial in missing), time.monotonic()
-            self.watcher.begin(what, len(missing), sum(self._rounds_left(trial) for trial in missing))
+            self.callback.begin(what, len(missing), sum(self._rounds_left(trial) for trial in missing))
             try:
                 for trial, reading in zip(missing, self._carry_out(missing), strict=True):
                     self._records.add(trial.name, reading)
-                    self.watcher.trial_done(trial, reading)
+                    self.callback.trial_done(trial, reading)
             finally:
-                self.watcher.end()
+                self.callback.end()
             self._pace = (self._pace[0] + cost, self._pace[1] + time.monotonic() - begin)
         return [self._records.readings[trial.name] for trial in trials]
 
@@ -135,11 +135,13 @@ class Bench:
 
     def _carry_out(self, trials: Sequence[Trial]) -> Iterator[Reading]:
         (self.folder / "trials").mkdir(exist_ok=True)
-        lanes = min(self.workers, len(trials))
-        if lanes > 1:
-            each = self.workers // lanes
+        processes = min(self.workers, len(trials))
+        if processes > 1:
+            each = self.workers // processes
             where = {"kind": "processes", "workers": each} if each > 1 else {"kind": "inline", "workers": None}
-            return self._lanes.carry_out([_on(trial, where) for trial in trials], lanes, self.watcher.round_done)
+            return self._processes.carry_out(
+                [_on(trial, where) for trial in trials], processes, self.callback.round_done
+            )
         return (self._here(trial) for trial in trials)
 
     def _here(self, trial: Trial) -> Reading:
@@ -149,7 +151,7 @@ class Bench:
         data = self._data(trial.settings.seed)
         if self._resources.given is not data:
             self._resources = Resources(data, self._resources.engine)
-        return carry_out(trial, self.folder / "trials" / trial.key, self._resources, self.watcher.round_done)
+        return carry_out(trial, self.folder / "trials" / trial.key, self._resources, self.callback.round_done)
 
     def _rounds_left(self, trial: Trial) -> int:
         earlier = [name for name in self._records.readings if name.startswith(f"{trial.key}@")]

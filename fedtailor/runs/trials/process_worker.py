@@ -1,4 +1,4 @@
-"""The main program of a lane: ``python -m fedtailor.runs.trials.lane SOCKET`` carries out trials, one by one."""
+"""The main program of a worker process of a search: ``python -m fedtailor.runs.trials.process_worker SOCKET``."""
 
 import signal
 import socket
@@ -33,8 +33,8 @@ def _answer(connection: socket.socket, header: dict[str, Any], federation: Feder
     try:
         trial = Trial(header["key"], experiment(header["settings"]), header["until"])
         with Resources(federation) as resources:
-            told = {"kind": "round"}
-            reading = carry_out(trial, Path(header["folder"]), resources, lambda: send(connection, told))
+            message = {"kind": "round"}
+            reading = carry_out(trial, Path(header["folder"]), resources, lambda: send(connection, message))
     except UserError as error:
         return {"kind": "error", "sentence": str(error), "details": getattr(error, "details", "")}
     return {"kind": "reading", "reading": reading.as_dict()}

@@ -1,4 +1,4 @@
-"""Lanes: processes that carry out whole trials side by side. Their readings come back in the order of the trials."""
+"""Processes that carry out whole trials in parallel. Their readings come back in the order of the trials."""
 
 import os
 import selectors
@@ -19,7 +19,7 @@ from fedtailor.runs.loop import MethodFailed
 from fedtailor.runs.trials.trial import Reading, Trial
 
 
-class Lanes:
+class TrialProcesses:
     """Processes for trials. They stay between calls; `close` ends them.
 
     Parameters
@@ -32,63 +32,63 @@ class Lanes:
 
     def __init__(self, folder: Path, data: Callable[[int], Federation]):
         self.folder, self._data = folder, data
-        self._lanes: list[_Lane] = []
+        self._processes: list[_Process] = []
         self._shared: dict[int, SharedFederation] = {}
 
-    def carry_out(self, trials: Sequence[Trial], lanes: int, told: Callable[[], None]) -> Iterator[Reading]:
-        """Carry out trials in ``lanes`` processes; yield readings in order. ``told`` is called every round."""
-        while len(self._lanes) < lanes:
-            self._lanes.append(_Lane())
+    def carry_out(self, trials: Sequence[Trial], workers: int, after_round: Callable[[], None]) -> Iterator[Reading]:
+        """Carry out trials in ``workers`` processes, yield readings in order, and call ``after_round`` every round."""
+        while len(self._processes) < workers:
+            self._processes.append(_Process())
         waiting, deaths = list(enumerate(trials)), dict.fromkeys(range(len(trials)), 0)
         early: dict[int, Reading] = {}
         given = 0
         try:
             while given < len(trials):
-                for lane in self._lanes[:lanes]:
-                    if lane.busy is None and waiting:
-                        self._send(lane, *waiting.pop(0))
-                for lane in _ready(self._lanes):
-                    assert lane.busy is not None
-                    number = lane.busy
+                for worker in self._processes[:workers]:
+                    if worker.busy is None and waiting:
+                        self._send(worker, *waiting.pop(0))
+                for worker in _ready(self._processes):
+                    assert worker.busy is not None
+                    number = worker.busy
                     try:
-                        header, _ = receive(lane.connection)
+                        header, _ = receive(worker.connection)
                     except Closed:
                         deaths[number] += 1
-                        _check_deaths(trials[number].key, deaths[number], lane.process.wait())
-                        lane.restart()
+                        _check_deaths(trials[number].key, deaths[number], worker.process.wait())
+                        worker.restart()
                         waiting.insert(0, (number, trials[number]))
                         continue
                     if header["kind"] == "round":
-                        told()
+                        after_round()
                     else:
-                        lane.busy = None
+                        worker.busy = None
                         early[number] = _reading(header)
                 while given in early:
                     yield early.pop(given)
                     given += 1
         finally:
-            for lane in [lane for lane in self._lanes if lane.busy is not None]:  # the caller leaves early
-                lane.stop()
-                self._lanes.remove(lane)
+            for worker in [worker for worker in self._processes if worker.busy is not None]:  # the caller leaves early
+                worker.stop()
+                self._processes.remove(worker)
 
     def close(self) -> None:
-        for lane in self._lanes:
-            lane.stop()
+        for worker in self._processes:
+            worker.stop()
         for shared in self._shared.values():
             shared.close()
-        self._lanes, self._shared = [], {}
+        self._processes, self._shared = [], {}
 
-    def _send(self, lane: "_Lane", number: int, trial: Trial) -> None:
+    def _send(self, worker: "_Process", number: int, trial: Trial) -> None:
         seed = trial.settings.seed
         if seed not in self._shared:
             self._shared[seed] = SharedFederation(self._data(seed))
-        lane.busy = number
+        worker.busy = number
         with suppress(Closed):  # it died while it was idle, which the next receive notices
-            lane.send(trial, self.folder / trial.key, self._shared[seed])
+            worker.send(trial, self.folder / trial.key, self._shared[seed])
 
 
-class _Lane:
-    """One process, and the number of the trial that it carries out."""
+class _Process:
+    """A worker process and the number of the trial that it carries out."""
 
     busy: int | None
     connection: socket.socket
@@ -121,7 +121,7 @@ class _Lane:
         self.busy = self._seed = None
         self.connection, theirs = socket.socketpair()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fedtailor.runs.trials.lane", str(theirs.fileno())],
+            [sys.executable, "-m", "fedtailor.runs.trials.process_worker", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -129,12 +129,12 @@ class _Lane:
         theirs.close()
 
 
-def _ready(lanes: Sequence[_Lane]) -> list[_Lane]:
-    """Wait until a busy lane has something to say, and return those that have."""
+def _ready(workers: Sequence[_Process]) -> list[_Process]:
+    """Wait until a busy worker has sent a message; return the workers that have."""
     with selectors.DefaultSelector() as selector:
-        for lane in lanes:
-            if lane.busy is not None:
-                selector.register(lane.connection, selectors.EVENT_READ, lane)
+        for worker in workers:
+            if worker.busy is not None:
+                selector.register(worker.connection, selectors.EVENT_READ, worker)
         return [key.data for key, _ in selector.select()] if selector.get_map() else []
 
 
