@@ -5,24 +5,36 @@ pickled, and unpacking runs no code. Numbers and tensors keep their bits.
 """
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import safetensors.torch
+import numpy as np
 import torch
-from safetensors import SafetensorError
 
 MAX_HEADER = 10**8  # bytes of the header of a file, as in safetensors
 MAX_DEPTH = 64  # of a tree
 
-_DTYPES = frozenset(
-    (
-        *(torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64),
-        *(torch.int8, torch.int16, torch.int32, torch.int64),
-        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
-    )
-)
+# The types that can be stored, by their names in a safetensors file, in the order in which it holds their tensors.
+_TYPES = {
+    "U64": torch.uint64,
+    "I64": torch.int64,
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "U32": torch.uint32,
+    "I32": torch.int32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+    "U16": torch.uint16,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+_NAMES = {dtype: name for name, dtype in _TYPES.items()}
+_ORDER = {dtype: place for place, dtype in enumerate(_NAMES)}
+_ALIGNMENT = 8  # bytes of which the length of a header is a multiple
 
 
 @dataclass(frozen=True)
@@ -42,8 +54,16 @@ def pack(tree: Any) -> bytes:
     """
     tensors: dict[str, torch.Tensor] = {}
     outline = json.dumps(_encode(tree, tensors, "state"), separators=(",", ":"))
-    _separate(tensors)
-    return safetensors.torch.save(tensors, metadata={"tree": outline})
+    header: dict[str, Any] = {"__metadata__": {"tree": outline}}
+    parts: list[Any] = []  # written by hand: safetensors itself takes several times as long
+    end = 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: (_ORDER[item[1].dtype], item[0])):
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [begin, end]}
+        parts.append(_bytes_of(tensor.contiguous()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
 
 
 def unpack(data: bytes, most: int = MAX_HEADER) -> Any:
@@ -55,13 +75,10 @@ def unpack(data: bytes, most: int = MAX_HEADER) -> Any:
         size = int.from_bytes(data[:8], "little")
         if size > min(most, len(data) - 8):
             raise ValueError(f"a header of {size} bytes in {len(data)}, the limit is {most}")
-        outline = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["tree"])
-        # clone: torch aligns its own allocations, so kernels take the same path everywhere
-        tensors = {name: tensor.clone() for name, tensor in safetensors.torch.load(data).items()}
-        if any(tensor.dtype not in _DTYPES for tensor in tensors.values()):
-            raise ValueError("a tensor of a type that is never stored")
-        return _decode(outline, tensors)
-    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError) as error:
+        header = json.loads(data[8 : 8 + size])
+        outline = json.loads(header.pop("__metadata__")["tree"])
+        return _decode(outline, _tensors(header, np.frombuffer(data, np.uint8, offset=8 + size)))
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OverflowError) as error:
         # RuntimeError: torch's own, and RecursionError
         raise ValueError(f"damaged bytes ({type(error).__name__}: {error})") from None
 
@@ -112,7 +129,7 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str, depth: int
         return value
     if isinstance(value, torch.Tensor):
         name = str(len(tensors))
-        if value.layout != torch.strided or value.dtype not in _DTYPES:
+        if value.layout != torch.strided or value.dtype not in _NAMES:
             raise TypeError(f"{where} holds a tensor of {value.dtype}, {value.layout}, which cannot be stored")
         tensors[name] = value.detach().cpu()
         return {"$tensor": name}
@@ -135,14 +152,26 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor], where: str, depth: int
     )
 
 
-def _separate(tensors: dict[str, torch.Tensor]) -> None:
-    """Copy tensors that are a part of a storage, or share one: the file format has no views."""
-    seen: set[int] = set()
-    for name, tensor in tensors.items():
-        whole = tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
-        if not whole or tensor.data_ptr() in seen:
-            tensors[name] = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
-        seen.add(tensor.data_ptr())
+def _tensors(header: dict[str, Any], data: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a safetensors file, whose data must follow each other without a gap."""
+    tensors: dict[str, torch.Tensor] = {}
+    at = 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        (begin, end), shape, dtype = entry["data_offsets"], entry["shape"], _TYPES[entry["dtype"]]
+        if begin != at or end - begin != math.prod(shape) * dtype.itemsize or end > len(data):
+            raise ValueError("the bytes of a tensor are not where its type and shape say")
+        # copied: torch aligns its own allocations, so kernels take the same path everywhere
+        tensors[name] = torch.empty(shape, dtype=dtype)
+        _bytes_of(tensors[name])[...] = data[begin:end]
+        at = end
+    if at != len(data):
+        raise ValueError(f"{len(data)} bytes of tensors where the header announces {at}")
+    return tensors
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    """The memory of a contiguous tensor as an array of bytes."""
+    return tensor.view(-1).view(torch.uint8).numpy()
 
 
 def _decode(value: Any, tensors: dict[str, torch.Tensor], depth: int = MAX_DEPTH) -> Any:

@@ -72,6 +72,44 @@ trees = st.recursive(
 )
 
 
+def test_the_bytes_are_those_of_safetensors() -> None:
+    kinds = [*DTYPES, torch.uint16, torch.uint32, torch.uint64]
+    tensors = [torch.ones(shape, dtype=dtype) for dtype in kinds for shape in ((), (0, 2), (3, 5))]
+    outline = json.dumps({'"\\é': [{"$tensor": str(i)} for i in range(len(tensors))]}, separators=(",", ":"))
+    named = {str(i): tensor for i, tensor in enumerate(tensors)}
+    assert pack({'"\\é': tensors}) == safetensors.torch.save(named, metadata={"tree": outline})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]},  # a gap, and beyond the end
+        {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},  # bytes of no tensor at the end
+        {"dtype": "F32", "shape": [1], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2.0], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [0, 2**80], "data_offsets": [0, 0]},
+        {"dtype": "F32", "shape": [2**61], "data_offsets": [0, 2**63]},
+        {"dtype": "C64", "shape": [1], "data_offsets": [0, 8]},
+        {"dtype": ["F32"], "shape": [2], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [0]},
+        {"dtype": "F32", "shape": 2, "data_offsets": [0, 8]},
+        "F32",
+    ],
+)
+def test_tensors_that_do_not_fit_their_bytes_are_refused(entry: object) -> None:
+    header = json.dumps({"__metadata__": {"tree": '{"$tensor":"0"}'}, "0": entry}).encode()
+    with pytest.raises(ValueError, match="damaged bytes"):
+        unpack(len(header).to_bytes(8, "little") + header + bytes(8))
+
+
+def test_tensors_that_share_bytes_are_refused() -> None:
+    entry = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+    header = json.dumps({"__metadata__": {"tree": "[]"}, "0": entry, "1": entry}).encode()
+    with pytest.raises(ValueError, match="damaged bytes"):
+        unpack(len(header).to_bytes(8, "little") + header + bytes(4))
+
+
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(trees)
 def test_any_tree_comes_back_bit_for_bit_and_always_as_the_same_bytes(tree: object) -> None:
