@@ -24,6 +24,7 @@ CLAIMS = (
     "A claim holds if the criterion above says that the row is ahead of the claimed difference, and does not if it is "
     "behind it."
 )
+LEVEL = "A claim of being at least level also holds if the rows are level."
 AHEAD, BEST, BEHIND = "▲", "△", "▼"
 MARKS = (
     f"{AHEAD}: the best mean of its column, and all others are behind it; {BEST}: the best mean, but not ahead of all "
@@ -124,7 +125,8 @@ def page_text(plan: Plan, page: str, tables: Mapping[str, Table], records: Mappi
     if made:
         parts += ["## What is decided", "", f"{CRITERION} {comparisons_text(made)} {MARKS}", ""]
     if decisions:
-        parts += ["## Claims", "", CLAIMS, "", claims_grid(decisions).markdown()]
+        said = f"{CLAIMS} {LEVEL}" if any(one.claim.level for one in decisions) else CLAIMS
+        parts += ["## Claims", "", said, "", claims_grid(decisions).markdown()]
     return "\n".join([*parts, _made(plan, tables, records), ""])
 
 
@@ -173,7 +175,8 @@ def claims_grid(decisions: Sequence[Decision]) -> Grid:
     for one in decisions:
         found = one.interval
         difference = NOTHING if found is None else f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}] {one.unit}"
-        rows.append((one.claim.says, one.column, one.claim.paper or NOTHING, one.other, difference, one.verdict))
+        where = one.column if isinstance(one.claim.row, str) else f"{one.column}: {one.row}"
+        rows.append((one.claim.says, where, one.claim.paper or NOTHING, one.other, difference, one.verdict))
     header = ("claim", "where", "paper", "against", "here, with 95 % interval", "verdict")
     return Grid(header, tuple(rows), words=frozenset({0, 1, 2, 3, 5}), sentences=True)
 

@@ -10,7 +10,7 @@ from fedtailor.runs.reproduce.claims import Verdict
 from fedtailor.runs.statistics import CRITERION, comparisons_text
 from fedtailor.version import RESULTS
 from fedtailor.views.numbers import NOTHING
-from fedtailor.views.reproduction import CLAIMS, page_of
+from fedtailor.views.reproduction import CLAIMS, LEVEL, page_of
 from fedtailor.views.tables import Grid
 
 FILE = "claims.md"
@@ -22,7 +22,7 @@ ABOUT = (
     "*Laptop*: data, networks and rounds cut for two cores, as the recipe says. *Paper's size*: the clients, samples, "
     "network, epochs and rates of the paper; what still differs stands above the tables. A difference is that of the "
     "claim's row and the row that it is compared with, as a mean over the seeds with its 95 % interval; of several "
-    "comparisons, the smallest and the largest mean. "
+    "comparisons, the smallest and the largest mean. A claim that no paper makes is ours, about laptop size alone. "
 )
 
 
@@ -42,7 +42,7 @@ def claims_text(papers: Sequence[PaperClaims], pages: Path) -> str:
     )
     written = f"Written by `fedtailor reproduce {folder} --claims` from the records of results version {RESULTS}."
     parts = ["# The papers' main claims, and what we find", "", written, "", ABOUT.strip(), ""]
-    parts += [f"{CRITERION} {CLAIMS} {comparisons_text(made) if made else ''}".strip(), ""]
+    parts += [f"{CRITERION} {CLAIMS} {LEVEL} {comparisons_text(made) if made else ''}".strip(), ""]
     for paper in papers:
         parts += [f"## {paper.title}", "", _grid(paper, pages).markdown(), *_not_run(paper)]
     return "\n".join(parts)

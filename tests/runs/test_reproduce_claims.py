@@ -101,6 +101,20 @@ def test_measures(text: str, reference: float | None, expected: float | None) ->
     assert measured(parse(text), record(), reference) == (None if expected is None else pytest.approx(expected))
 
 
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [
+        ([2.9, 3.0, 3.1], "holds"),
+        ([-0.1, 0.0, 0.1], "holds"),  # level
+        ([-0.3, -0.2, -0.1], "holds"),  # [-0.448, 0.048] is level, too
+        ([-2.9, -3.0, -3.1], "does not"),
+        ([1.0, 2.0, 3.0], "not decidable at this size"),
+    ],
+)
+def test_a_claim_of_being_at_least_level_holds_if_the_rows_are_level(differences: list[float], expected: str) -> None:
+    assert verdict(differences, level=True) == expected
+
+
 @pytest.mark.parametrize("text", ["", "held", "held.accurracy", "rounds to held.accuracy", "held.accuracy within steps",
                                   "miles to held.accuracy 3", "held.accuracy of fedavg",
                                   "held.log-loss max", "rounds to held.rmse 3"])  # fmt: skip

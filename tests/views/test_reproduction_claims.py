@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from fedtailor.__main__ import main
-from fedtailor.runs.reproduce import Record, make_plan, read_claims
+from fedtailor.runs.reproduce import Record, make_plan, make_table, read_claims, read_records
 from fedtailor.runs.reproduce.records import write_record
 from fedtailor.version import RESULTS
+from fedtailor.views.reproduction import page_text
 from fedtailor.views.reproduction_claims import anchor, claims_text
 
 ROOT = Path(__file__).parents[2]
@@ -163,6 +164,25 @@ def test_many_comparisons_are_summarised(tmp_path: Path) -> None:
         "-5.5 to +10.0 points (2 to 3 seeds); 3 of 4 comparisons run",
         "holds: 2, not decidable at this size: 1 (of 3)",
     ]
+
+
+def test_of_several_rows_the_best_counts_and_is_named(tmp_path: Path) -> None:
+    """Local leads FedAvg in experiment a, level with FedProx; claims of being level hold there."""
+    declared = DECLARED.replace('row = "fedavg"\nover = "local"', 'row = ["local", "fedavg"]\nlevel = true', 1)
+    recipe = recipe_in(tmp_path / "recipes" / "tiny", declared)
+    for method, first in (("local", 60.0), ("fedavg", 50.0), ("fedprox", 60.0)):
+        ended(recipe, "laptop", "a", method, first, first + 1, first + 2)
+    for method, first in (("local", 40.0), ("fedavg", 50.0), ("fedprox", 60.0)):
+        ended(recipe, "laptop", "b", method, first, first + 1, first + 2)
+    assert lines(tmp_path)["FedAvg is ahead of Local"][1:3] == [
+        "a: +0.0 [+0.0, +0.0] points (3 seeds); b: -10.0 [-10.0, -10.0] points (3 seeds)",
+        "holds: 1, does not: 1 (of 2)",
+    ]
+    plan, records = make_plan(recipe), read_records(recipe)
+    page = page_text(plan, "tiny", {"accuracy": make_table(plan, "accuracy", records)}, records)
+    assert "| FedAvg is ahead of Local | a: local " in page
+    assert "| FedAvg is ahead of Local | b: fedavg " in page
+    assert "A claim of being at least level also holds" in page
 
 
 def test_links_lead_to_tables_of_this_version_and_name_earlier_pages(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 from fedtailor.errors import UserError
 from fedtailor.runs.reproduce.declaration import FILE, ClaimDeclaration
 from fedtailor.runs.reproduce.plan import Plan
-from fedtailor.runs.reproduce.tables import Cell, Table, lead_over
+from fedtailor.runs.reproduce.tables import Cell, Table, best_of, lead_over
 from fedtailor.runs.statistics import Interval, interval, outcome, paired
 
 Verdict = Literal["holds", "does not", "level", "not decidable at this size"]
@@ -19,6 +19,8 @@ class Decision:
 
     Attributes
     ----------
+    row : str
+        The row that the claim is about: of several, the best.
     other : str
         The row that it is compared with: the best of those that have runs.
     differences : tuple of float
@@ -33,6 +35,7 @@ class Decision:
 
     claim: ClaimDeclaration
     column: str
+    row: str
     other: str
     differences: tuple[float, ...]
     unit: str
@@ -46,10 +49,11 @@ class Decision:
         return interval(self.differences)
 
 
-def verdict(differences: Sequence[float], limit: float = 0.0, sign: int = 1) -> Verdict:
-    """What paired differences say about a claim: more than ``limit`` (less with ``sign`` -1)."""
+def verdict(differences: Sequence[float], limit: float = 0.0, sign: int = 1, level: bool = False) -> Verdict:
+    """What paired differences say about a claim: more than ``limit`` (less with ``sign`` -1), or at least ``level``."""
     found = outcome(differences, limit, sign)
-    return "holds" if found == "ahead" else "does not" if found == "behind" else found
+    holds = found == "ahead" or (level and found == "level")
+    return "holds" if holds else "does not" if found == "behind" else found  # type: ignore[return-value]
 
 
 def decide(plan: Plan, tables: Mapping[str, Table]) -> list[Decision]:
@@ -63,8 +67,9 @@ def decide(plan: Plan, tables: Mapping[str, Table]) -> list[Decision]:
 
 def _decided(claim: ClaimDeclaration, table: Table, place: str) -> list[Decision]:
     over = (claim.over,) if isinstance(claim.over, str) else claim.over
-    others = over or tuple(row for row in table.rows if row != claim.row)
-    for row in (claim.row, *others):
+    rows = (claim.row,) if isinstance(claim.row, str) else claim.row
+    others = over or tuple(row for row in table.rows if row not in rows)
+    for row in (*rows, *others):
         if row not in table.rows:
             raise UserError(f"{place}: {row!r} is no row of {claim.table}: {', '.join(table.rows)}")
     found = []
@@ -73,11 +78,13 @@ def _decided(claim: ClaimDeclaration, table: Table, place: str) -> list[Decision
             raise UserError(f"{place}: {column!r} is no column of {claim.table}: {', '.join(table.columns)}")
         for group in [[other] for other in others] if claim.each else [others]:
             cells = {other: table.cell(other, column) for other in group}
-            found.append(_in_column(claim, column, table.cell(claim.row, column), cells))
+            found.append(_in_column(claim, column, {row: table.cell(row, column) for row in rows}, cells))
     return found
 
 
-def _in_column(claim: ClaimDeclaration, column: str, row: Cell, others: Mapping[str, Cell]) -> Decision:
+def _in_column(claim: ClaimDeclaration, column: str, rows: Mapping[str, Cell], others: Mapping[str, Cell]) -> Decision:
+    title = best_of(rows) or next(iter(rows))
+    row = rows[title]
     relative = claim.relative or not row.measure.points
     lead = lead_over(row, others)
     other = lead.other if lead is not None else next(iter(others))
@@ -88,10 +95,11 @@ def _in_column(claim: ClaimDeclaration, column: str, row: Cell, others: Mapping[
     return Decision(
         claim,
         column,
+        title,
         other,
         tuple(differences),
         "%" if relative else "points",
-        verdict(differences, limit, sign),
+        verdict(differences, limit, sign, claim.level),
         bool(row.values) and known > 0,
         known,
         len(others),

@@ -99,7 +99,7 @@ class ClaimDeclaration(Declared):
     paper: str = Field("", description="the paper's number")
     headline: bool = Field(False, description="a main claim of the paper: it has a line on the page of claims")
     table: str | None = Field(None, description="only a headline may have none: no table tests it")
-    row: str = ""
+    row: str | tuple[str, ...] = Field("", description="the row that it is about; the best of several counts")
     page: str | None = Field(None, description="a page of docs/results that reports on a claim without a table")
     over: str | tuple[str, ...] | None = Field(
         None, description="rows to compare with; the best of several counts; default: all"
@@ -108,6 +108,7 @@ class ClaimDeclaration(Declared):
     columns: tuple[str, ...] | None = Field(None, description="default: every column")
     at_least: float | None = Field(None, description="the claimed difference; default 0")
     at_most: float | None = Field(None, description="the claimed difference if less is better")
+    level: bool = Field(False, description="the claim is to be at least level: it also holds if the rows are level")
     relative: bool = Field(False, description="differences in % of the other row instead of points")
 
 

@@ -99,12 +99,16 @@ def make_table(plan: Plan, name: str, records: Mapping[str, Record]) -> Table:
     return _Reader(plan, name, records).table()
 
 
+def best_of(rows: Mapping[str, Cell]) -> str | None:
+    """The row with the best mean over its seeds; None if no row has one."""
+    known = {title: cell.mean * (cell.measure.better or 1) for title, cell in rows.items() if cell.mean is not None}
+    return max(known, key=lambda title: known[title]) if known else None
+
+
 def lead_over(row: Cell, others: Mapping[str, Cell]) -> Lead | None:
     """The lead of a row over the best of ``others``, by the means over their seeds."""
-    known = {title: cell.mean * (cell.measure.better or 1) for title, cell in others.items() if cell.mean is not None}
-    if row.mean is None or not known:
+    if row.mean is None or (best := best_of(others)) is None:
         return None
-    best = max(known, key=lambda title: known[title])
     return Lead(best, tuple(paired(row.values, others[best].values)))
 
 
