@@ -62,7 +62,8 @@ class Shares:
 
     def within(self, rows: np.ndarray) -> "Shares":
         """The same shares when entry i means row ``rows[i]`` of a larger set."""
-        return Shares(rows[self.indices], self.offsets)
+        same = np.array_equal(rows, np.arange(len(rows)))  # the larger set only continues
+        return self if same else Shares(rows[self.indices], self.offsets)
 
 
 def _offsets(sizes: np.ndarray) -> np.ndarray:

@@ -401,6 +401,18 @@ def test_resampled_clients_outnumber_the_samples_and_nobody_trains_on_a_test_sam
     assert build(chosen, 3).digest() == federation.digest() != build(chosen, 4).digest()
 
 
+def test_the_draws_of_resampled_clients_stay_what_they_were() -> None:
+    """A run that is resumed with a later version must find the same data."""
+    shares = kinds.resampled(np.arange(60) % 3, 2, numpy_stream(0, "test"), 0.5, 6)
+    assert shares.indices.tolist() == [36, 55, 53, 58, 4, 54, 56, 14, 14, 41, 17, 38]
+
+
+@pytest.mark.parametrize(("rows", "expected"), [([0, 1, 2], [2, 0, 2]), ([0, 2, 5], [5, 0, 5]), ([2, 1, 0], [0, 2, 0])])
+def test_shares_within_a_larger_set_are_those_rows(rows: list[int], expected: list[int]) -> None:
+    shares = Shares(np.array([2, 0, 2]), np.array([0, 1, 3])).within(np.array(rows))
+    assert (shares.indices.tolist(), shares.offsets.tolist()) == (expected, [0, 1, 3])
+
+
 @pytest.mark.parametrize("alpha", [0.01, 1.0, 100.0])
 def test_alpha_decides_how_many_classes_a_resampled_client_has(alpha: float) -> None:
     """A class with share p ~ Beta(alpha, 5 alpha) of six is missing among 20 draws with probability E (1 - p)^20 =

@@ -51,8 +51,10 @@ def resampled(labels: np.ndarray, clients: int, stream: Stream, alpha: float, si
         drawn = np.log(stream.standard_gamma(alpha + 1, shape)) + np.log1p(-stream.random_sample(shape)) / alpha
         weights = np.exp(drawn - drawn.max(1, keepdims=True))
         borders = np.round(np.cumsum(weights, 1) / weights.sum(1, keepdims=True), 9)  # the last bits differ
-        where = stream.random_sample((some, size, 1))
-        chosen = (where >= borders[:, None, :-1]).sum(2)  # (some, size): a class
+        where = stream.random_sample((some, size))
+        chosen = np.zeros((some, size), np.int64)  # a class
+        for border in borders.T[:-1]:
+            chosen += where >= border[:, None]
         indices[start : start + some] = rows[firsts[chosen] + _uniform(counts[chosen], stream)]
     return Shares(indices.reshape(-1), np.arange(clients + 1, dtype=np.int64) * size)
 
