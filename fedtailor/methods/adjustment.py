@@ -85,6 +85,10 @@ class Adjusted(AgentMethod):
             raise ValueError("the smallest batch size is larger than the largest")
         return self
 
+    def idle_settings(self) -> frozenset[str]:
+        other = {"batch": {"spread"}, "weights": {"smallest", "largest"}}  # settings of what is not decided
+        return super().idle_settings() | other.get(self.controls, set())
+
     # On the server
 
     def decisions(self, server: Server) -> Sequence[Decision]:

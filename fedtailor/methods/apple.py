@@ -40,6 +40,11 @@ class APPLE(Method):
     def inert(self) -> str | None:
         return "relation_lr = 0: the relation vectors stay at the data shares" if self.relation_lr == 0 else None
 
+    def idle_settings(self) -> frozenset[str]:
+        if self.relation_lr == 0:
+            return frozenset({"mu", "L", "schedule"})
+        return frozenset() if self.mu else frozenset({"L", "schedule"})
+
     def total(self) -> str | None:
         return "the pull to the data shares ends after a share of the rounds" if self.mu else None
 

@@ -28,6 +28,7 @@ from fedtailor.parties import (
     Server,
     Steps,
     Tensors,
+    shipped_policies,
 )
 from fedtailor.weights import Weights, select
 
@@ -136,6 +137,10 @@ class Method(BaseModel):
     def inert(self) -> str | None:
         """A sentence if the settings disable the method's own idea; otherwise None."""
         return None
+
+    def idle_settings(self) -> frozenset[str]:
+        """The names of settings that change nothing in a run while the others stay as they are; by default none."""
+        return frozenset()
 
     def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         """A sentence if the run's training settings or network break an assumption of the method; otherwise None."""
@@ -341,6 +346,9 @@ class AgentMethod(Method):
     # The deciders that decide where no built-in policy does, by decision; empty: the agents learn from scratch.
     best_rules: ClassVar[Mapping[str, str]] = {}
 
+    agents_use: ClassVar[frozenset[str]] = frozenset()  # settings that only agents use: idle while rules decide
+    rewards_use: ClassVar[frozenset[str]] = frozenset()  # settings of rewards: idle while no agent learns
+
     policy: Literal["built-in", "none"] | Path = Field(
         BUILT_IN,
         description="`built-in`: the policy of the package, or the rule that no agent of ours beats, unless a table of "
@@ -358,6 +366,34 @@ class AgentMethod(Method):
     def own_policy(self) -> Path | None:
         """The folder of a policy that the user names."""
         return self.policy if isinstance(self.policy, Path) else None
+
+    @property
+    def uses_built_in(self) -> bool:
+        """Whether a built-in policy, or a rule in its place, decides: not if the user has changed an agent's table."""
+        if self.policy != BUILT_IN or self.rehearses is not None:
+            return False
+        usual = type(self).model_fields["agents"].get_default(call_default_factory=True)
+        tables = [type(self).model_validate(card.get("settings", {})).agents for card in self.shipped().values()]
+        return bool(self.best_rules) and self.agents in [usual, *tables]
+
+    @classmethod
+    def shipped(cls) -> Mapping[str, Mapping[str, Any]]:
+        """The cards of the policies that the package has for this very class, not for its bases."""
+        return shipped_policies(vars(cls).get("name", ""))
+
+    def rule(self) -> str | None:
+        """The rules that decide with these settings; None if an agent decides, or may decide."""
+        deciders = {name: table.decider for name, table in self.agents}
+        if self.uses_built_in and not any(self.may_fit(card["shape"]) for card in self.shipped().values()):
+            deciders |= {name.replace("-", "_"): rule for name, rule in self.best_rules.items()}
+        rules = dict.fromkeys(deciders.values())
+        return None if not rules or "agent" in rules else " and ".join(rules)
+
+    def idle_settings(self) -> frozenset[str]:
+        if self.rule() not in (None, "random"):
+            return self.agents_use | self.rewards_use
+        learns = any(table.learns(self.has_policy) for _, table in self.agents)
+        return frozenset() if learns else self.rewards_use
 
     def inert(self) -> str | None:
         idle = [name for name, agent in self.agents if agent.decider == "agent" and not agent.learns(False)]

@@ -52,6 +52,9 @@ class BoBWA(Adjusted):
         if self._learns and (find_spec("optuna") is None or find_spec("greenlet") is None):
             raise UserError("bo-bwa needs optuna: pip install 'fedtailor[bo]'")
 
+    def idle_settings(self) -> frozenset[str]:
+        return super().idle_settings() | {"spread"}
+
     def total(self) -> str | None:
         return "an evaluation of the search ends with the last round"
 

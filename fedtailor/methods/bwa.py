@@ -3,8 +3,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedtailor.agents import PPOSettings
+from fedtailor.learning import TrainingSettings
 from fedtailor.methods.adjustment import ADJUSTMENT, Adjusted
-from fedtailor.methods.base import Card
+from fedtailor.methods.base import Card, Method
+from fedtailor.methods.fedavg import FedAvg
 from fedtailor.parties import AgentTables
 
 
@@ -34,6 +36,8 @@ class BWA(Adjusted):
 
     name: ClassVar = "bwa"
     best_rules: ClassVar = {ADJUSTMENT: "uniform"}
+    agents_use: ClassVar = frozenset({"smallest", "largest", "spread"})
+    rewards_use: ClassVar = frozenset({"alpha", "reward"})
 
     reward: Literal["gain", "objective", "rise"] = Field(
         "gain",
@@ -49,6 +53,18 @@ class BWA(Adjusted):
         if not self.has_policy and agent.decider == "agent" and agent.learn != "always":
             return "without a policy it only explores, since it learns at the end of an episode: 'fedtailor pretrain'"
         return None
+
+    def coincides(self, other: Method, training: TrainingSettings) -> str | None:
+        if self.rule() != "uniform":
+            return None
+        as_usual = "the rule 'uniform' decides: the run's batch size, and "
+        if self.controls == "batch" and not self.threshold and type(other) is FedAvg:
+            return f"{as_usual}weights by data size"
+        if not isinstance(other, BWA) or (other.rule(), other.threshold) != ("uniform", self.threshold):
+            return None
+        if (self.controls == "batch") != (other.controls == "batch"):
+            return None
+        return f"{as_usual}{'weights by data size' if self.controls == 'batch' else 'equal weights'}"
 
     def _reward(self, before: float, after: float, highest: float, round: int, samples: int) -> float:
         if self.reward == "objective":

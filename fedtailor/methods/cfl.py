@@ -41,6 +41,9 @@ class CFL(Method):
     def inert(self) -> str | None:
         return "eps1 = 0 never splits: this is FedAvg" if self.eps1 == 0 else None
 
+    def idle_settings(self) -> frozenset[str]:
+        return frozenset({"eps2", "relative", "gamma", "linkage", "quorum"}) if self.eps1 == 0 else frozenset()
+
     def start_server(self, server: Server) -> None:
         server.state["clusters"] = Clusters([server.weights], dict.fromkeys(range(server.clients), 0))
 

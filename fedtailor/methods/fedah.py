@@ -41,6 +41,11 @@ class FedAH(Method):
         becomes = {0.0: "this is FedRep", 1.0: "this trains the global model's head and body in alternation"}
         return f"the mixing weights stay at {self.start:g}: {becomes.get(self.start, 'the mix is not learned')}"
 
+    def idle_settings(self) -> frozenset[str]:
+        if self.eta == 0:
+            return frozenset({"mix_epochs"})
+        return frozenset() if self.mix_epochs else frozenset({"eta"})
+
     def passes(self, epochs: int) -> float:
         body = epochs if self.body_epochs is None else self.body_epochs
         return body + (1 / 3 if self.mix_epochs or self.head_epochs else 0)

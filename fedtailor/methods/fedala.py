@@ -39,6 +39,9 @@ class FedALA(Method):
     def inert(self) -> str | None:
         return "eta = 0 leaves the mixing weights at 1: this is FedAvg" if self.eta == 0 else None
 
+    def idle_settings(self) -> frozenset[str]:
+        return frozenset({"share", "threshold", "cap"}) if self.eta == 0 else frozenset()
+
     def passes(self, epochs: int) -> float:
         return epochs + self.share * (1 / 3 if self.layers == 1 else 1)
 

@@ -53,6 +53,9 @@ class FedAMP(Method):
             return "lambda = 0 with start = own never uses the cloud model: this is Local-only"
         return None
 
+    def idle_settings(self) -> frozenset[str]:
+        return frozenset({"self_weight"}) if self.attention == "norm" else frozenset()
+
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
         own = {i: server.memory.peek(i).get("model", server.weights) for i in cohort}
         attention = self._attention(server, own)

@@ -55,6 +55,8 @@ class FedDdrl(AgentMethod):
     """
 
     name: ClassVar = "fedddrl"
+    agents_use: ClassVar = frozenset({"change"})
+    rewards_use: ClassVar = frozenset({"w1", "w2", "w3", "third"})
     best_rules: ClassVar = {STOP: "uniform", EPOCHS: "uniform"}
     needs_validation: ClassVar = True
     uses_accuracy: ClassVar = True

@@ -34,6 +34,11 @@ class FedFomo(Method):
     def inert(self) -> str | None:
         return "M = 0 downloads no model: this is Local-only" if self.M == 0 else None
 
+    def idle_settings(self) -> frozenset[str]:
+        if self.M == 0:
+            return frozenset({"epsilon", "decay"})
+        return frozenset() if self.epsilon else frozenset({"decay"})
+
     def passes(self, epochs: int) -> float:
         """Training plus forward passes over validation data, about a fifth of the training data."""
         return epochs + (self.M + 2) / 3 / 5

@@ -61,6 +61,8 @@ class HAPFL(LiteAndLocal):
 
     name: ClassVar = "hapfl"
     best_rules: ClassVar = {SIZE: "search", INTENSITY: "search"}
+    agents_use: ClassVar = frozenset({"state", "warm"})
+    rewards_use: ClassVar = frozenset({"md"})
     needs_validation: ClassVar = True
     uses_accuracy: ClassVar = True
     uses_clock: ClassVar = True

@@ -121,6 +121,7 @@ class HeadMixing(AgentMethod):
     needs_validation: ClassVar = True
     uses_accuracy: ClassVar = True
     carries: ClassVar = ("learned",)
+    rewards_use: ClassVar = frozenset({"b1", "b2", "b3", "target"})
     own_slots: ClassVar[tuple[str, ...]] = (OWN,)
 
     body: Literal["none", "size", "agent"] = Field(
@@ -166,6 +167,11 @@ class HeadMixing(AgentMethod):
         if self.acts and self.agent.decider == "agent" and not self.agent.can_learn and not self.has_policy:
             return "updates = 0 without a policy: the agent never learns, weights stay random or near its prior"
         return None
+
+    def idle_settings(self) -> frozenset[str]:
+        if self.acts:
+            return super().idle_settings()
+        return self.agents_use | self.rewards_use | {"embedding"}
 
     def passes(self, epochs: int) -> float:
         """Training plus two forward passes over validation data, about a fifth of the training data."""

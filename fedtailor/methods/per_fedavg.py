@@ -41,6 +41,9 @@ class PerFedAvg(Method):
             return "adapt_steps = 0 deploys the received model as it is, which is made to be adapted first"
         return None
 
+    def idle_settings(self) -> frozenset[str]:
+        return frozenset() if self.variant == "hessian-free" and self.alpha else frozenset({"delta"})
+
     def misfit(self, training: TrainingSettings, network: Network) -> str | None:
         if self.variant == "hessian-free" and training.clip is not None:
             return "with clipping, the difference of two gradients is no product with the Hessian"

@@ -36,6 +36,9 @@ class PFedLA(Method):
     def inert(self) -> str | None:
         return "lr = 0: every client starts from the plain mean of all models" if self.lr == 0 else None
 
+    def idle_settings(self) -> frozenset[str]:
+        return frozenset({"embedding", "hidden", "depth"}) if self.lr == 0 else frozenset()
+
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
         alphas = {i: self._alpha(server, self._hypernetwork(server, i), i) for i in cohort}
         mixtures, layers = {i: Sum() for i in cohort}, _layers(server)

@@ -35,6 +35,7 @@ class PFedRLLA(HeadMixing):
 
     name: ClassVar = "pfedrlla"
     best_rules: ClassVar = {HEAD: "similarity"}
+    agents_use: ClassVar = frozenset({"similarities"})
 
     peers: Literal["trained", "uploaded"] = Field(
         "trained",

@@ -67,6 +67,10 @@ class PFedRLLAAfter(HeadMixing):
         body = "agent" if self.body == "agent" else "none"
         return self.model_copy(update={"policy": NO_POLICY, "body": body, "agents": tables})
 
+    def idle_settings(self) -> frozenset[str]:
+        begins = {"start", "own"} if self.rule() not in (None, "prior") else {"own"} if self.start != "own" else set()
+        return super().idle_settings() | begins
+
     # Server
 
     @property

@@ -80,6 +80,14 @@ class Tailor(FedAvgFT):
             return "mix and correct are off, so that clients have nothing to choose: this is FedAvg+FT"
         return None
 
+    def idle_settings(self) -> frozenset[str]:
+        idle = set() if self.mix else {"parts"}
+        if len(self.candidates) == 1:
+            idle |= {"parts", "calibrated", "evidence"}
+        if self.evidence != "both" or not self.pools:
+            idle.add("strength")
+        return frozenset(idle if self.pools else idle | {"equal", "caution", "budget"})
+
     def coincides(self, other: Method, training: TrainingSettings) -> str | None:
         return super().coincides(other, training) if len(self.candidates) == 1 else None
 

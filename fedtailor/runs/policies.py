@@ -7,14 +7,12 @@ from typing import Any
 
 from fedtailor.engines import Job
 from fedtailor.methods import (
-    BUILT_IN,
     NO_POLICY,
     AgentMethod,
     Policy,
     check_policy,
     read_policy,
     shape,
-    shipped_policies,
     spec,
 )
 from fedtailor.parties.policy import SHIPPED, misfit
@@ -47,10 +45,10 @@ def with_policy(settings: Experiment, job: Job, given: bool = False) -> InitialP
         policy = read_policy(method.own_policy)
         check_policy(policy, method.own_policy, spec(method.rehearses or method), shape(method, server))
         return InitialPolicy(settings, job, policy)
-    if given or not server.decisions.agents or not uses_built_in(method):
+    if given or not server.decisions.agents or not method.uses_built_in:
         return _changed(settings, job, {"policy": NO_POLICY})
     unfit: list[str] = []
-    for name, card in shipped_policies(spec(method)).items():
+    for name, card in method.shipped().items():
         found = _changed(settings, job, card.get("settings", {}))
         assert isinstance(found.settings.method, AgentMethod)
         shapes = shape(found.settings.method, assemble(found.settings, found.job).server())
@@ -62,19 +60,9 @@ def with_policy(settings: Experiment, job: Job, given: bool = False) -> InitialP
     return _with_rules(settings, job, rules, unfit)
 
 
-def uses_built_in(method: AgentMethod) -> bool:
-    """Whether a built-in policy, or a rule in its place, decides: not if the user has changed an agent's table."""
-    if method.policy != BUILT_IN or method.rehearses is not None:
-        return False
-    cards = shipped_policies(spec(method)).values()
-    usual = type(method).model_fields["agents"].get_default(call_default_factory=True)
-    tables = [usual, *(type(method).model_validate(card.get("settings", {})).agents for card in cards)]
-    return bool(method.best_rules) and method.agents in tables
-
-
 def built_in_digest(method: AgentMethod) -> str:
     """A digest of everything built-in that a run of the method may begin with."""
-    shipped = shipped_policies(spec(method)).items()
+    shipped = method.shipped().items()
     cards = {name: card["digest"] for name, card in shipped if method.may_fit(card["shape"])}
     return blake2b(repr((cards, dict(method.best_rules))).encode(), digest_size=16).hexdigest()
 

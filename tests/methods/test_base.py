@@ -1,15 +1,16 @@
 """What methods declare: settings that switch them off, training that breaks them, how much they compute."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
 import fedtailor
-from fedtailor.learning import loop
-from fedtailor.methods import Method, Payload
+from fedtailor.learning import TrainingSettings, loop
+from fedtailor.methods import AgentMethod, Method, Payload, catalogue
 from fedtailor.runs import Callback, running
 from tests.support.bench import RESNET, Bench
 from tests.support.digits import DIGITS
@@ -199,3 +200,129 @@ def test_switching_the_idea_off_changes_the_numbers(name: str, tmp_path: Path) -
         digits(make(name, **off[name]), tmp_path / "off", rounds=5) as other,
     ):
         assert scores(one, "final") != scores(other, "final")
+
+
+# Settings that change nothing
+
+SHORT: dict[str, Any] = {
+    "rounds": 3,
+    "data": {"clients": 4, "samples": 160, "partition": {"kind": "dirichlet", "alpha": 0.5}},
+    "training": {"epochs": 2, "lr": 0.05, "batch_size": 8},
+    "model": {"name": "mlp", "arguments": {"hidden": 8}},
+    "validation": True,
+    "engine": {"kind": "inline"},
+    "devices": {"profiles": {"kind": "uniform", "spread": 4}},
+}
+WITH_IDLE: dict[str, list[dict[str, Any]]] = {
+    "adaptive-aw": [{}, {"policy": "none"}],
+    "adaptive-b": [{}, {"policy": "none"}],
+    "apple": [{"mu": 0.0}, {"relation_lr": 0.0}],
+    "bo-bwa": [{}, {"controls": "weights"}],
+    "bwa": [{}, {"policy": "none", "controls": "batch"}],
+    "cfl": [{"eps1": 0.0}],
+    "fedah": [{"eta": 0.0}, {"mix_epochs": 0}],
+    "fedala": [{"eta": 0.0}],
+    "fedamp": [{}],
+    "fedddrl": [{}],
+    "fedfomo": [{"M": 0}, {"epsilon": 0.0}],
+    "hapfl": [{}, {"agents": {"size": {"decider": "search"}, "intensity": {"decider": "search"}}}],
+    "per-fedavg": [{}, {"variant": "hessian-free", "alpha": 0.0}],
+    "pfedla": [{"lr": 0.0}],
+    "pfedrlla": [{}, {"head": "size"}],
+    "pfedrlla-after": [{}, {"start": "none"}, {"agents": {"head_weights": {"decider": "similarity"}}}],
+    "tailor": [{"evidence": "own"}, {"mix": False, "correct": False}, {"mix": False}, {"evidence": "pooled"}],
+}
+
+
+def other_value(method: Method, name: str) -> Any:
+    """Another value of a setting that the method may have."""
+    value = getattr(method, name)
+    if isinstance(value, bool):
+        tried: list[Any] = [not value]
+    elif isinstance(value, int | float):
+        tried = [value / 2, value * 2, value + 1, 0.5] if isinstance(value, float) else [value + 3, value // 2]
+    else:
+        choices = list(get_args(type(method).model_fields[name].annotation))
+        tried = [*(one for one in choices if isinstance(one, str)), 0.3, {"kind": "pca", "size": 4}]
+    for one in tried:
+        with suppress(ValueError):
+            made = type(method).model_validate({**method.model_dump(), name: one})
+            if getattr(made, name) != value:
+                return one
+    raise AssertionError(f"there is no other value of {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), [(name, one) for name, those in WITH_IDLE.items() for one in those], ids=str
+)
+def test_idle_settings_change_no_model_of_a_client(name: str, given: dict[str, Any], tmp_path: Path) -> None:
+    if name == "bo-bwa":
+        pytest.importorskip("optuna")
+    method = make(name, **given)
+    idle = sorted(method.idle_settings())
+    assert idle
+
+    def trained(folder: str, **changed: Any) -> Any:
+        table = {"name": name, **given, **changed}
+        with fedtailor.run({**SHORT, "method": table}, folder=tmp_path / folder) as run:
+            return run._store.rows("SELECT client, loss, correct FROM scores WHERE model = 'final' ORDER BY client")
+
+    usual = trained("usual")
+    assert len(usual) == 4
+    for setting in idle:
+        assert trained(setting, **{setting: other_value(method, setting)}) == usual, setting
+
+
+def test_methods_with_idle_settings_are_all_known_to_this_test() -> None:
+    """By default; which settings are idle with others is the methods' own knowledge."""
+    assert {name for name, kind in catalogue().items() if kind().idle_settings()} <= set(WITH_IDLE)
+
+
+def test_settings_of_what_is_on_are_not_idle() -> None:
+    """The same settings when the part that uses them is on."""
+    assert not make("apple").idle_settings()
+    assert "spread" not in make("bwa", policy="none").idle_settings()
+    assert "alpha" not in make("bwa", policy="none").idle_settings()
+    assert make("bwa", agents={"adjustment": {"decider": "random"}}).idle_settings() == {"alpha", "reward"}
+    assert "delta" not in make("per-fedavg", variant="hessian-free").idle_settings()
+    assert not make("pfedrlla", policy="none").idle_settings()
+    assert "own" not in make("pfedrlla-after").idle_settings()
+    assert "md" not in make("hapfl", policy="none").idle_settings()
+    assert not make("tailor").idle_settings()
+
+
+def test_the_rule_that_decides() -> None:
+    """By settings alone: HAPFL's own policies may fit two or three sizes, and no other number of them."""
+
+    def rule(name: str, **given: Any) -> str | None:
+        method = make(name, **given)
+        assert isinstance(method, AgentMethod)
+        return method.rule()
+
+    sizes = [{"name": "mlp", "arguments": {"hidden": hidden}} for hidden in (2, 4, 8, 16)]
+    assert rule("bwa") == "uniform"
+    assert rule("bwa", policy="none") is None
+    assert rule("bwa", policy="own") is None
+    assert rule("bwa", agents={"adjustment": {"decider": "random"}}) == "random"
+    assert rule("pfedrlla") == "similarity"
+    assert rule("pfedrlla", agents={"head_weights": {"noise": 0.2}}) is None
+    assert rule("hapfl", sizes=sizes[:2]) is None
+    assert rule("hapfl", sizes=sizes) == "search"
+    assert rule("feddrl") is None
+
+
+@pytest.mark.parametrize(("one", "other"), [("adaptive-b", "fedavg"), ("adaptive-aw", "bwa"), ("bwa", "adaptive-aw")])
+def test_methods_that_coincide_while_the_rule_decides_deploy_the_same_models(
+    one: str, other: str, tmp_path: Path
+) -> None:
+    training = TrainingSettings()
+    assert "the rule 'uniform' decides" in (make(one).coincides(make(other), training) or "")
+    assert make(one, policy="none").coincides(make(other), training) is None
+    assert make(one, threshold=0.5).coincides(make(other), training) is None
+    assert make("bwa").coincides(make("fedavg"), training) is None
+    assert make("adaptive-b").coincides(make("bwa"), training) is None
+    rows = []
+    for name in (one, other):
+        with fedtailor.run({**SHORT, "method": {"name": name}}, folder=tmp_path / name) as run:
+            rows.append(run._store.rows("SELECT client, loss, correct FROM scores WHERE model = 'final'"))
+    assert rows[0] == rows[1]

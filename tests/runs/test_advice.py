@@ -206,6 +206,22 @@ def test_settings_are_varied_by_a_factor_inside_their_limits() -> None:
     assert all(one.settings.method.inert() is None for one in variants(arm))
 
 
+@pytest.mark.parametrize("name", ["bwa", "pfedrlla"])
+def test_settings_that_change_nothing_are_not_varied(name: str) -> None:
+    arm = Arm(experiment({**SETTINGS, "method": {"name": name}}))
+    changed = {key.removeprefix("method.") for one in variants(arm) for key in one.changes}
+    assert "training.lr" in changed
+    assert not changed & arm.settings.method.idle_settings()
+
+
+def test_of_methods_that_deploy_the_same_models_the_simplest_is_a_candidate() -> None:
+    """While the rule decides, Adaptive-B is FedAvg and Adaptive-AW is BWA, which it extends."""
+    left = left_out({"validation": True})
+    assert left["adaptive-b"].startswith("it coincides with fedavg: the rule 'uniform' decides")
+    assert left["adaptive-aw"].startswith("it coincides with bwa: the rule 'uniform' decides")
+    assert not {"bwa", "fedavg"} & set(left)
+
+
 def test_too_little_time_ends_after_a_stage_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(fedtailor.UserError, match="the first trials of 3 methods alone take about"):
         search(tmp_path / "s", minutes=1e-6)

@@ -11,7 +11,7 @@ import fedtailor
 from fedtailor.methods import AgentMethod, find
 from fedtailor.parties import policy as policies
 from fedtailor.parties.policy import CARD, SHIPPED, TENSORS, shipped_policies
-from fedtailor.runs.policies import built_in_digest, uses_built_in
+from fedtailor.runs.policies import built_in_digest
 from fedtailor.runs.reproduce.plan import make_plan
 from fedtailor.views.drawings.hapfl import turns
 
@@ -119,11 +119,11 @@ def test_a_policy_that_does_not_fit_gives_way_to_the_best_rule(tmp_path: Path) -
 
 
 def test_an_agent_whose_table_the_user_changes_learns_from_scratch(tmp_path: Path) -> None:
-    assert uses_built_in(method("bwa"))
-    assert not uses_built_in(method("bwa", policy="none"))
-    assert not uses_built_in(method("bwa", policy=Path("own")))
-    assert not uses_built_in(method("bwa", agents={"adjustment": {"hidden": [8]}}))
-    assert not uses_built_in(method("feddrl"))  # nothing is built-in for it
+    assert method("bwa").uses_built_in
+    assert not method("bwa", policy="none").uses_built_in
+    assert not method("bwa", policy=Path("own")).uses_built_in
+    assert not method("bwa", agents={"adjustment": {"hidden": [8]}}).uses_built_in
+    assert not method("feddrl").uses_built_in  # nothing is built-in for it
     changed = {"name": "bwa", "agents": {"adjustment": {"hidden": [8]}}}
     with fedtailor.run({**SHORT, "method": changed}, folder=tmp_path / "run") as done:
         assert done.settings["method"]["policy"] == "none"

@@ -171,6 +171,24 @@ def test_ranges_come_from_limits_and_present_values() -> None:
     assert not space_of(prox, ["participation.ratio=0.5:1"])[0].whole
 
 
+@pytest.mark.parametrize("name", ["bwa", "pfedrlla", "per-fedavg"])
+def test_settings_that_change_nothing_are_not_searched(name: str, tmp_path: Path) -> None:
+    """Those of an agent while a rule decides, and those of a part that is off."""
+    settings = experiment({**SETTINGS, "method": {"name": name}})
+    keys = [one.key.removeprefix("method.") for one in space_of(settings)]
+    idle = settings.method.idle_settings()
+    assert keys[0] == "training.lr"
+    assert not idle & set(keys)
+    named = sorted(idle & {"spread", "b1", "delta"})[0]
+    with pytest.raises(fedtailor.UserError, match=f"--over method.{named}: with these settings of {name} it changes"):
+        tune(settings, over=[f"method.{named}"], folder=tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    on = {"bwa": {"policy": "none"}, "pfedrlla": {"policy": "none"}, "per-fedavg": {"variant": "hessian-free"}}[name]
+    searched = space_of(experiment({**SETTINGS, "method": {"name": name, **on}}))
+    assert len(searched) == 3
+    assert searched != space_of(settings)
+
+
 def test_trials_keep_no_copies_in_trackers_and_can_be_repeated() -> None:
     changes = {"track": ["tensorboard"], "privacy": {"level": "client", "generator": "system"}}
     made = trial_settings(experiment({**SETTINGS, **changes}), 3)

@@ -110,7 +110,10 @@ def choose(
 def _all(own: Method) -> list[Method]:
     """Every method: the references, then the experiment's own, which has its settings, then the others."""
     kinds = catalogue()
-    order = dict.fromkeys([*REFERENCES, spec(own), *kinds])
+    bases_first = sorted(
+        kinds, key=lambda name: len(kinds[name].__mro__)
+    )  # of equal methods the simplest is a candidate
+    order = dict.fromkeys([*REFERENCES, spec(own), *bases_first])
     return [own if name == spec(own) else kinds[name]() for name in order]
 
 

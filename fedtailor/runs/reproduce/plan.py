@@ -17,7 +17,7 @@ from fedtailor.errors import UserError, unknown
 from fedtailor.methods import BUILT_IN, AgentMethod, Decider, Method, catalogue, spec
 from fedtailor.methods.base import Formerly
 from fedtailor.runs.completion import with_devices
-from fedtailor.runs.policies import built_in_digest, uses_built_in
+from fedtailor.runs.policies import built_in_digest
 from fedtailor.runs.reproduce.declaration import (
     FILE,
     OTHERS,
@@ -344,7 +344,7 @@ def _key(settings: Experiment, policy: Step | None, pretrains: bool, deciders: A
     table.get("data", {}).pop("dir", None)
     method = settings.method
     if isinstance(method, AgentMethod):
-        built_in = not pretrains and uses_built_in(method) and not deciders
+        built_in = not pretrains and method.uses_built_in and not deciders
         table["method"].pop("policy", None)
         own = None if method.own_policy is None else str(method.own_policy)
         begins = f"{BUILT_IN} {built_in_digest(method)}" if built_in else own if policy is None else policy.key

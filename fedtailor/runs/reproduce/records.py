@@ -13,7 +13,7 @@ from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod
 from fedtailor.parties.policy import CARD
 from fedtailor.records import cause
-from fedtailor.runs.policies import built_in_digest, uses_built_in
+from fedtailor.runs.policies import built_in_digest
 from fedtailor.runs.reading import Run
 from fedtailor.runs.reproduce.plan import REFERENCE, Step
 from fedtailor.version import RESULTS
@@ -190,7 +190,7 @@ def _policy(run: Run, step: Step) -> str | None:
         return None
     place = run.folder if step.pretrains else method.own_policy
     if place is None:
-        return built_in_digest(method) if uses_built_in(method) else None
+        return built_in_digest(method) if method.uses_built_in else None
     return str(json.loads((place / CARD).read_text(encoding="utf-8"))["digest"])
 
 

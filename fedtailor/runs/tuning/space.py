@@ -73,7 +73,8 @@ def space_of(settings: Experiment, over: Sequence[str] = ()) -> list[Dimension]:
         if twice := [key for key in keys if keys.count(key) > 1]:
             raise UserError(f"--over names {twice[0]} twice")
         return found
-    numbers = [name for name, value in settings.method if isinstance(value, int | float)]
+    idle = settings.method.idle_settings()
+    numbers = [name for name, value in settings.method if isinstance(value, int | float) and name not in idle]
     usual = (_usual(settings, key) for key in ("training.lr", *(f"method.{name}" for name in numbers)))
     return [dimension for dimension in usual if dimension is not None and not dimension.choices][:MOST]
 

@@ -125,7 +125,9 @@ def _searches(
         one, label = settings.model_copy(update={"method": method}), method.name or spec(method)
         if label in {search.label for search in searches}:
             raise UserError(f"--methods names {label!r} twice")
-        own = [text for text in over if len(given) < 2 or _has(method, text)]
+        own = [text for text in over if len(given) < 2 or (_has(method, text) and not _idle(method, over, text))]
+        if idle := [text for text in own if _idle(method, over, text)]:
+            raise UserError(f"--over {idle[0]}: with these settings of {label} it changes nothing")
         if over and not own:
             raise UserError(f"--over names no setting of {label}: name one that it has too, such as training.lr")
         searches.append(Search(label, one, space_of(one, own), seeds))
@@ -133,6 +135,17 @@ def _searches(
         if len(given) > 1 and not any(_has(method, text) for method in given):
             space_of(searches[0].settings, [text])
     return searches
+
+
+def _idle(method: Method, over: Sequence[str], text: str) -> bool:
+    """Whether a setting changes nothing, and no other one of the method is searched that might make it count."""
+    key = text.partition("=")[0].strip()
+    others = any(other.startswith("method.") and other != text for other in over)
+    return (
+        key.removeprefix("method.").replace("-", "_") in method.idle_settings()
+        and key.startswith("method.")
+        and not others
+    )
 
 
 def _has(method: Method, text: str) -> bool:
