@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from fedtailor.agents import Integer, Simplex
 from fedtailor.agents.actions import Kind
 from fedtailor.messages.payload import Payload
+from fedtailor.messages.trees import Stored
 from fedtailor.methods.base import AgentMethod, Payloads
 from fedtailor.models import Network
 from fedtailor.parties import (
@@ -44,6 +45,30 @@ BOUND = 2.0  # bound of an environment's logits: two weights differ by a factor 
 
 
 @dataclass
+class Judged(State):
+    """A client's scores of the global model on its validation data."""
+
+    summed: float  # loss
+    correct: float
+    samples: float
+
+    @classmethod
+    def of(cls, reply: Payload) -> "Judged":
+        return cls(*(reply.number(name) for name in ("summed", "correct", "samples")))
+
+
+@dataclass
+class Scores(State):
+    """What the server knows about a client: ``server.memory[client]["scores"]``."""
+
+    round: int  # whose global model was judged
+    judged: Judged
+    loss: float  # of the model that the client trained, like accuracy and divergence
+    accuracy: float
+    divergence: float
+
+
+@dataclass
 class Progress(State):
     """What the server knows about this episode."""
 
@@ -60,6 +85,7 @@ class Adjusted(AgentMethod):
 
     needs_validation: ClassVar = True
     uses_accuracy: ClassVar = True
+    layout: ClassVar = 2
 
     controls: Literal["both", "batch", "weights"] = Field(
         "both", description="what the agent decides; the other is FedAvg's: weights by data size, the run's batch size"
@@ -143,10 +169,11 @@ class Adjusted(AgentMethod):
         # Ask now instead of with the next download, which would be free: a decision is stored with its reward, and the
         # next state needs the new model's scores before anything is sent.
         judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
-        _, accuracy_before, _ = _pooled(server.memory.peek(k) for k in judged)
+        _, accuracy_before, _ = _pooled(_scores(server, k).judged for k in judged)
         for k, reply in judged.items():  # 12
-            server.memory[k].update(reply.numbers, round=server.round, **replies[k].numbers)
-        loss, accuracy, samples = _pooled(server.memory.peek(k) for k in judged)
+            trained = [replies[k].number(name) for name in ("loss", "accuracy", "divergence")]
+            server.memory[k]["scores"] = Scores(server.round, Judged.of(reply), *trained)
+        loss, accuracy, samples = _pooled(_scores(server, k).judged for k in judged)
         if not samples:
             return None
         moved = norm(delta(learned(server.weights, server.network.statistics), before))  # eq. 5
@@ -167,12 +194,12 @@ class Adjusted(AgentMethod):
             return
         judged: Replies = yield Ask("judge", dict.fromkeys(asked, Payload({"model": server.weights})))
         for k, reply in judged.items():
-            loss, accuracy, _ = _pooled([reply.numbers])
-            local = {"loss": loss, "accuracy": accuracy, "divergence": 0.0}
-            server.memory[k].update(reply.numbers, round=server.round - 1, **local)
+            one = Judged.of(reply)
+            loss, accuracy, _ = _pooled([one])
+            server.memory[k]["scores"] = Scores(server.round - 1, one, loss, accuracy, divergence=0.0)
         progress: Progress = server.state["progress"]
         if progress.scores is None and judged:
-            loss, accuracy, _ = _pooled(server.memory.peek(k) for k in judged)
+            loss, accuracy, _ = _pooled(_scores(server, k).judged for k in judged)
             progress.scores = [loss, accuracy, 0.0]
 
     def _adjusted(self, server: Server, decision: Decided) -> tuple[int | None, dict[int, float]]:
@@ -227,18 +254,23 @@ class Adjusted(AgentMethod):
 
 def _is_fresh(server: Server, client: int) -> bool:
     """Whether a client's scores come from the round before this one."""
-    return bool(server.memory.peek(client).get("round") == server.round - 1)
+    return "scores" in server.memory.peek(client) and _scores(server, client).round == server.round - 1
+
+
+def _scores(server: Server, client: int) -> Scores:
+    kept = server.memory.peek(client)["scores"]  # unpacked without its type if it was stored
+    return Scores.restored(kept.state) if isinstance(kept, Stored) else kept
 
 
 def _features(server: Server, client: int) -> list[float]:
     """The features of a client, then those of the server."""
-    row, progress = server.memory.peek(client), server.state["progress"]
-    return [row["loss"], row["accuracy"], row["divergence"], *progress.scores]
+    own, progress = _scores(server, client), server.state["progress"]
+    return [own.loss, own.accuracy, own.divergence, *progress.scores]
 
 
-def _pooled(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float, int]:
-    """Mean loss and accuracy over the validation samples of all rows, and their number."""
-    known = list(rows)
-    samples = sum(row["samples"] for row in known)
-    loss, correct = (sum(row[name] for row in known) for name in ("summed", "correct"))
+def _pooled(judged: Iterable[Judged]) -> tuple[float, float, int]:
+    """Mean loss and accuracy over the validation samples of all clients, and the number of these samples."""
+    known = list(judged)
+    samples = sum(one.samples for one in known)
+    loss, correct = sum(one.summed for one in known), sum(one.correct for one in known)
     return loss / max(samples, 1), correct / max(samples, 1), int(samples)

@@ -85,6 +85,8 @@ class Method(BaseModel):
         Whether clients need validation data.
     counts_epochs : bool
         Whether the method chooses numbers of epochs; it then ignores ``training.steps``.
+    layout : int
+        The version of what its state holds. Raise it with every change: runs of another version are not resumed.
     uses_clock : bool
         Whether the method's decisions depend on the time of tasks. Without devices, all devices are equal.
 
@@ -108,6 +110,7 @@ class Method(BaseModel):
     uses_accuracy: ClassVar[bool] = False  # whether rewards or weights depend on accuracy, which a regression lacks
     averages: ClassVar[bool] = True  # whether finish calls server.average, which aggregation.rule is about
     counts_epochs: ClassVar[bool] = False  # whether it chooses numbers of epochs and ignores training.steps
+    layout: ClassVar[int] = 1  # raised by every change of what server.state, server.memory or client.state hold
     # Promises: two save work in evaluation, two make privacy possible. A class that overrides one of the named
     # functions breaks the promise unless it repeats it: `received_from_payload: ClassVar[bool] = True`.
     received_from_payload: ClassVar[bool] = True  # start_client, receive: load the payload's model and nothing else

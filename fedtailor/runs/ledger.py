@@ -11,7 +11,7 @@ from fedtailor.engines import Result
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
 from fedtailor.messages.trees import pack, unpack
-from fedtailor.methods import AgentMethod, Decisions, Memory, Moment, Policy, Server
+from fedtailor.methods import AgentMethod, Decisions, Memory, Method, Moment, Policy, Server, spec
 from fedtailor.runs import deployed
 from fedtailor.runs.assembly import Assembly
 from fedtailor.runs.callbacks import Callback, RoundClock, RoundReport
@@ -102,6 +102,8 @@ class Ledger:
         pretrains = self.store.meta("episodes") is not None
         server = made.server(memory, keeps_best=pretrains and made.experiment.pretrain.keep == "best")
         kept = {key: tree["value"] for key, tree in self._read("server").items()}
+        if kept:
+            check_layout(self.store, made.method)
         if self._afresh:
             assert isinstance(made.method, AgentMethod)
             server.adopt({key: kept[key] for key in made.method.carries})
@@ -322,6 +324,15 @@ def deployed_ledger(store: Store, seed: int, rounds: int) -> tuple[Ledger, int |
     """The ledger of the state that a run deploys: its best round, with that round, or its latest state, with None."""
     best = best_of(store)
     return Ledger(store, seed, rounds, kept=BEST if best else ""), best.round if best else None
+
+
+def check_layout(store: Store, method: Method) -> None:
+    """Raise a `UserError` if the stored state has another layout than this version of the method reads."""
+    if (store.meta("layout") or 1) != method.layout:
+        raise UserError(
+            f"{store.path} keeps the state of another version of the method {spec(method)}: this version shows the run "
+            "but cannot resume, export or adapt it; start it again under another name"
+        )
 
 
 def warn(store: Store, callbacks: Callback, sentence: str) -> None:

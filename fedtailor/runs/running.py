@@ -26,7 +26,7 @@ from fedtailor.runs.episodes import Interrupted, run_episodes
 from fedtailor.runs.extending import check_extension, check_rounds, extend, write_settings
 from fedtailor.runs.fitting import measuring_of
 from fedtailor.runs.folders import check_place, fresh_name, is_of_a_run, remove
-from fedtailor.runs.ledger import check_states
+from fedtailor.runs.ledger import check_layout, check_states
 from fedtailor.runs.loop import ClientsFailed
 from fedtailor.runs.pace import expected_seconds
 from fedtailor.runs.policies import with_policy
@@ -228,6 +228,7 @@ def resume(
         if rounds is not None:
             check_extension(place, settings, job)
             with Store(place, write=True) as store:
+                check_layout(store, settings.method)
                 extend(place, store, values)
         policy = None
         if not _begun(place):
@@ -329,6 +330,7 @@ def _create(
             "samples": outline(job.federation),
             "measuring": measuring_of(settings, job.federation).as_dict(),
             "devices": devices_digest(settings, job),
+            "layout": settings.method.layout,
             **notes,
         }
         Store.create(draft, meta, _named_clients(job.federation))

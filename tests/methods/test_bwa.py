@@ -437,4 +437,4 @@ def test_an_episode_starts_afresh_but_for_the_agent(tmp_path: Path) -> None:
         agent = done.agents()["adjustment"]
         assert agent["steps"] == 3
         assert float(agent["normaliser"]["tally"][0, 0]) == 3 * 3 * 4
-        assert unpack(done._store.state("memory", 0))["round"] == 3
+        assert unpack(done._store.state("memory", 0))["scores"].state["round"] == 3

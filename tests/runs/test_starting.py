@@ -11,6 +11,7 @@ import torch
 import fedtailor
 from fedtailor.errors import UserError
 from fedtailor.messages.trees import unpack
+from fedtailor.methods.fedavg import FedAvg
 from fedtailor.runs.store import Store
 from tests.support import old_database
 from tests.support.fingerprint import fingerprint
@@ -220,6 +221,26 @@ def test_a_run_of_an_earlier_version_and_one_in_its_own_place_are_refused(source
     old_database.downgrade(tmp_path / "old")
     with pytest.raises(UserError, match="has schema 3 of an earlier version"):
         fedtailor.run({**RUN, "rounds": 6}, start=tmp_path / "old", folder=tmp_path / "run")
+
+
+def test_a_run_whose_method_kept_its_state_in_another_layout_is_refused_and_stays(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(source, tmp_path / "old")
+    before = fingerprint(tmp_path / "old")
+    monkeypatch.setattr(FedAvg, "layout", 2)
+    x, y = np.random.RandomState(0).randint(0, 16, (40, 8, 8, 1)).astype(np.uint8), np.arange(40) % 10
+    again = [
+        lambda: fedtailor.resume(tmp_path / "old", rounds=9),
+        lambda: fedtailor.run({**RUN, "rounds": 9}, start=tmp_path / "old", folder=tmp_path / "run"),
+        lambda: fedtailor.export_global(tmp_path / "old", tmp_path / "model"),
+        lambda: fedtailor.adapt(tmp_path / "old", (x, y), tmp_path / "new"),
+    ]
+    for use in again:
+        with pytest.raises(UserError, match="keeps the state of another version of the method"):
+            use()
+    assert fingerprint(tmp_path / "old") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_a_comparison_says_where_its_runs_started(source: Path, tmp_path: Path) -> None:
