@@ -18,10 +18,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from fedtailor.views.dashboard.gate import Gate
 from playwright.sync_api import sync_playwright
 
 import fedtailor
-from fedtailor.views.dashboard.gate import Gate
 from fedtailor.views.dashboard.server import Dashboard
 
 PAINTED = "performance.getEntriesByName('first-contentful-paint').length > 0"

@@ -123,10 +123,10 @@ def join(
         _require_keys(keys, insecure)
     policy = _policy(methods, no_peers, smallest_cohort, largest_epsilon)
     if dry_run:
-        from fedtailor.flower.node.leaving import leaving
+        from fedtailor.flower.node.dry_run import what_leaves
         from fedtailor.views import console
 
-        console.show(*leaving(data, _roles(sets or ()), policy))
+        console.show(*what_leaves(data, _roles(sets or ()), policy))
         return
     from fedtailor.engines import usable_device
     from fedtailor.flower.node import joining

@@ -6,9 +6,9 @@ from pathlib import Path
 from fedtailor.parties.policy import read_policy
 from fedtailor.runs import Comparison, Run
 from fedtailor.views import console, pages
+from fedtailor.views.activity import activities, as_document
 from fedtailor.views.comparison import write_comparison
 from fedtailor.views.curves import draw_comparison
-from fedtailor.views.deeds import as_document, deeds
 from fedtailor.views.files import writing
 from fedtailor.views.html.report import write_page
 from fedtailor.views.report import write_report
@@ -60,7 +60,7 @@ def show_comparison(comparison: Comparison, as_json: bool) -> None:
         console.show_json(
             {
                 **summary.as_dict(),
-                "deeds": as_document(comparison),
+                "activity": as_document(comparison),
                 "written": [str(path) for path in (*tables, *curves, page)],
             }
         )
@@ -69,6 +69,6 @@ def show_comparison(comparison: Comparison, as_json: bool) -> None:
         pages.comparison_page(summary, console.results().width),
         f"tables: {', '.join(map(str, tables))}",
         f"plot:   {', '.join(map(str, curves))}",
-        *deeds(comparison),
+        *activities(comparison),
     )
     console.show(f"next:   fedtailor list {comparison.folder}", f"look:   {page} (open it in a browser)")

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
 from fedtailor.flower import keys
-from fedtailor.flower.coordinator.gateway import MAX_PER_KEY, MAX_STRANGERS
+from fedtailor.flower.coordinator.gateway import MAX_PER_KEY, MAX_UNPROVEN
 from tests.support.waiting import PATIENCE, wait_until
 
 LIMIT = 10_000
@@ -175,7 +175,7 @@ def test_the_body_of_a_stranger_is_not_read(gateway: RunningGateway) -> None:
 
 
 def test_strangers_do_not_keep_nodes_out(gateway: RunningGateway) -> None:
-    idle = [socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) for _ in range(MAX_STRANGERS + 8)]
+    idle = [socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) for _ in range(MAX_UNPROVEN + 8)]
     assert gateway.ask("/v1/fleet/pull-messages", b"hello")[0] == 200
     with suppress(ConnectionResetError):
         assert idle[0].recv(1) == b""  # the oldest had to go

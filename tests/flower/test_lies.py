@@ -156,7 +156,7 @@ def test_one_node_with_another_shape_does_not_end_the_federation_of_the_others(f
     assert any("client-1 was turned away" in sentence for sentence in said)
 
 
-def test_a_node_with_numbers_where_others_have_words_is_turned_away(tmp_path: Path) -> None:
+def test_a_node_with_numbers_where_others_have_words_is_refused(tmp_path: Path) -> None:
     there = {}
     for c, values in enumerate((("f", "m"), (1, 2), ("m", "x"))):
         rows = [f"{30 + n},{values[n % 2]},{'ab'[n % 2]},{n % 2}" for n in range(20)]

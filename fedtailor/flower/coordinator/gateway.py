@@ -33,8 +33,8 @@ from fedtailor.flower.protocol import FLEET_PATH, UNKNOWN_KEY_STATUS
 
 KEY_HEADER, SIGNATURE_HEADER, SIGNED_HEADER = "flwr-public-key", "flwr-signature", "flwr-timestamp"
 IDLE_TIMEOUT = 120.0  # seconds that a connection may be silent
-STRANGER_TIMEOUT = 20.0  # seconds in which a new connection has to prove a key
-MAX_STRANGERS = 64  # connections without a proven key; the oldest makes place for a new one
+PROOF_TIMEOUT = 20.0  # seconds in which a new connection has to prove a key
+MAX_UNPROVEN = 64  # connections without a proven key; the oldest makes place for a new one
 MAX_PER_KEY = 16  # connections of one node; Flower opens one or two
 MAX_CONNECTIONS = 1024
 DRAIN_LIMIT = 2**26  # bytes of a refused request of a known node that are read and discarded
@@ -58,7 +58,7 @@ class Gateway(ThreadingHTTPServer):
         self.inward: ssl.SSLContext | None = None
         self._lock = threading.Lock()
         self._open = 0  # connections
-        self._strangers: dict[GatewayHandler, float] = {}  # the deadline of connections without a proven key
+        self._unproven: dict[GatewayHandler, float] = {}  # the deadline of connections without a proven key
         self._of_key: Counter[str] = Counter()
         self._proven: set[GatewayHandler] = set()  # connections with a proven key
         if settings["certificate"]:
@@ -88,10 +88,10 @@ class Gateway(ThreadingHTTPServer):
     def begin(self, handler: "GatewayHandler") -> None:
         """Register a new connection, which has to prove a key soon."""
         with self._lock:
-            self._strangers[handler] = time.monotonic() + STRANGER_TIMEOUT
-            if len(self._strangers) > MAX_STRANGERS:
-                oldest = next(iter(self._strangers))
-                del self._strangers[oldest]
+            self._unproven[handler] = time.monotonic() + PROOF_TIMEOUT
+            if len(self._unproven) > MAX_UNPROVEN:
+                oldest = next(iter(self._unproven))
+                del self._unproven[oldest]
                 _cut(oldest)
 
     def prove(self, handler: "GatewayHandler", key: str) -> bool:
@@ -122,11 +122,11 @@ class Gateway(ThreadingHTTPServer):
         """Cut connections that did not prove a key in time; the server calls this twice a second."""
         now = time.monotonic()
         with self._lock:
-            for handler in [handler for handler, deadline in self._strangers.items() if deadline < now]:
+            for handler in [handler for handler, deadline in self._unproven.items() if deadline < now]:
                 _cut(handler)
 
     def _forget(self, handler: "GatewayHandler") -> None:
-        self._strangers.pop(handler, None)
+        self._unproven.pop(handler, None)
         self._proven.discard(handler)
         if handler.key:
             self._of_key[handler.key] -= 1

@@ -13,7 +13,7 @@ from fedtailor.messages.admission import admitted
 from fedtailor.messages.frames import encode
 
 HELLO_TIMEOUT = 60.0  # seconds a node has to describe itself
-MAX_SAID = 100  # sentences that are not repeated
+MAX_REPORTED = 100  # sentences that are not repeated
 
 
 class Nodes:
@@ -51,7 +51,7 @@ class Nodes:
         def missing() -> bool:
             group = self._largest_group()
             if len(group) < clients <= len(self.connected):
-                self._say_misfits({entry.name for entry in group})
+                self._report_misfits({entry.name for entry in group})
             return len(group) < clients
 
         self._wait_while(missing, lambda: [entry.name for entry in self._largest_group()], progress)
@@ -61,10 +61,10 @@ class Nodes:
                 self._check_member(self._described[name])
             except ValueError as reason:
                 del self.connected[name]
-                self._turn_away(node, name, str(reason))
+                self._refuse(node, name, str(reason))
         return self.members
 
-    def _say_misfits(self, fitting: set[str]) -> None:
+    def _report_misfits(self, fitting: set[str]) -> None:
         """Say once which nodes do not count, although enough nodes are there."""
         for name in sorted(self.connected.keys() - fitting):
             sentence = f"{name} does not count: its data have another form than those of {', '.join(sorted(fitting))}"
@@ -152,7 +152,7 @@ class Nodes:
         registered = self.link.names.get(node)
         read = admitted(lambda: self._read(registered, reply))
         if read.value is None:
-            self._turn_away(node, registered, read.reason or "")
+            self._refuse(node, registered, read.reason or "")
             return
         entry = read.value
         self._asked.pop(node, None)
@@ -161,7 +161,7 @@ class Nodes:
         group = self._largest_group()
         if not self.members and (part := misfit(entry, group[0])):
             most, its = group[0].form[part], entry.form[part]
-            self._say_once(f"{entry.name} waits: its data have the {part} {its}, those of {group[0].name} {most}")
+            self._report_once(f"{entry.name} waits: its data have the {part} {its}, those of {group[0].name} {most}")
 
     def _read(self, registered: str | None, reply: Reply) -> Entry:
         if reply.error is not None:
@@ -174,15 +174,15 @@ class Nodes:
         self._check_member(entry)
         return entry
 
-    def _turn_away(self, node: int, name: str | None, reason: str) -> None:
+    def _refuse(self, node: int, name: str | None, reason: str) -> None:
         """Tell the user and the node why the node does not take part."""
-        self._say_once(f"{name or 'a node'} was turned away: {reason}")
+        self._report_once(f"{name or 'a node'} was turned away: {reason}")
         self.link.push([(node, encode({"kind": "turned away", "reason": reason}))], HELLO_TIMEOUT, "turned away")
 
-    def _say_once(self, sentence: str) -> None:
+    def _report_once(self, sentence: str) -> None:
         """Nodes are asked again every minute; their answer is news only once."""
         if sentence not in self._said:
-            self._said = {*list(self._said)[-MAX_SAID:], sentence}
+            self._said = {*list(self._said)[-MAX_REPORTED:], sentence}
             self.say(sentence)
 
     def _check_member(self, entry: Entry) -> None:

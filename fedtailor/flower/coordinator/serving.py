@@ -12,7 +12,7 @@ from fedtailor.errors import UserError
 from fedtailor.flower.coordinator.engine import FlowerEngine
 from fedtailor.flower.coordinator.link import Link
 from fedtailor.flower.coordinator.nodes import Nodes
-from fedtailor.flower.coordinator.saying import Saying
+from fedtailor.flower.coordinator.notices import Notices
 from fedtailor.flower.keys import ServerKeys
 from fedtailor.flower.programs import require
 from fedtailor.learning import TrainingSettings
@@ -67,7 +67,7 @@ def serve(
     settings = _with_precision(federated(settings), folder)
     _members_of(settings, folder)  # refuses before anything is started
     server_keys = None if keys is None else ServerKeys(keys)
-    with Link(host, port, server_keys, settings.engine.limit_bytes, Saying(say)) as link:
+    with Link(host, port, server_keys, settings.engine.limit_bytes, Notices(say)) as link:
         say(f"waiting for nodes on {host}:{link.port}")
         return serve_on(link, settings, folder, callbacks, say)
 
@@ -83,7 +83,7 @@ def serve_on(
     settings = _with_precision(federated(settings), folder)
     members, clients = _members_of(settings, folder), settings.data.clients
     assert clients is not None
-    say = Saying(say)  # not that of the link: a flood from the network does not hide what is said about nodes
+    say = Notices(say)  # not that of the link: a flood from the network does not hide what is said about nodes
     nodes = Nodes(link, _data_settings(settings), say, bf16=settings.training.precision == "bf16")
 
     def progress(names: list[str]) -> None:

@@ -81,7 +81,7 @@ class Node:
             if header["kind"] == "finished":
                 return self._finish(header)
             if header["kind"] == "turned away":
-                return self._turned_away(header)
+                return self._refused(header)
             with imports.foreign(self.allowed, "this node's owner can allow it with --allow {name}"):
                 return self._execute_all(header, blobs)
         except UserError as refusal:
@@ -106,7 +106,7 @@ class Node:
         self.say(f"the run {header['run']} is finished; the model of this node is in {self._run_folder(header)}")
         return encode({"kind": "finished"})
 
-    def _turned_away(self, header: Mapping[str, Any]) -> bytes:
+    def _refused(self, header: Mapping[str, Any]) -> bytes:
         self.say(f"the coordinator turned this node away: {one_line(header['reason'])}")
         return encode({"kind": "turned away"})
 

@@ -17,7 +17,7 @@ from fedtailor.runs import Resources, Run, toml
 from fedtailor.runs.folders import fresh_name
 from fedtailor.runs.store import DATABASE
 from fedtailor.views.dashboard import documents, estimate, form
-from fedtailor.views.dashboard.watching import runs_below
+from fedtailor.views.dashboard.changes import runs_below
 
 MOST = 8  # runs that go at the same time
 LONGEST = 2000  # characters of what a process said
@@ -130,21 +130,21 @@ class Control:
             for name, run in runs.items()
         }
 
-    def going(self) -> int:
+    def running(self) -> int:
         """The number of runs whose processes have not ended."""
         return sum(run.process.poll() is None for run in self._runs.values())
 
     def close(self) -> list[Path]:
         """Stop all runs at their next round boundary, wait for them, and return the folders of those that stopped."""
-        going = [run for run in self._runs.values() if run.process.poll() is None]
-        for run in going:
+        running = [run for run in self._runs.values() if run.process.poll() is None]
+        for run in running:
             if not run.asked:
                 run.process.send_signal(signal.SIGINT)
                 run.asked += 1
-        for run in going:
+        for run in running:
             run.process.wait()
         self._notes.cleanup()
-        return [run.folder for run in going if run.process.returncode]
+        return [run.folder for run in running if run.process.returncode]
 
     def _launch(self, folder: Path, words: list[str]) -> Started:
         said = Path(self._notes.name) / f"{folder.name}-{len(self._runs)}.txt"
@@ -163,8 +163,8 @@ class Control:
         return Started(folder, process, said)
 
     def _check_room(self) -> None:
-        if (going := self.going()) >= MOST:
-            raise UserError(f"{going} runs are going: stop one, or wait until one has ended")
+        if (running := self.running()) >= MOST:
+            raise UserError(f"{running} runs are running: stop one, or wait until one has ended")
 
     def _fresh(self, name: str) -> str:
         """A name that has no folder, and that no run which is starting has taken."""

@@ -12,7 +12,7 @@ from fedtailor.data.statistics import label_counts, table
 from fedtailor.errors import UserError
 from fedtailor.runs import Run, toml
 from fedtailor.views import panels, timing
-from fedtailor.views.dashboard.watching import Stamp, stamp
+from fedtailor.views.dashboard.changes import Stamp, stamp
 from fedtailor.views.html.facts import run_facts, thinned
 from fedtailor.views.numbers import duration, measured, size
 from fedtailor.views.panels import decisions

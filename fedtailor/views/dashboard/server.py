@@ -17,18 +17,18 @@ from fedtailor.runs import Comparison, Run, export_client
 from fedtailor.runs.folders import PLAN
 from fedtailor.version import __version__
 from fedtailor.views.dashboard import documents, form
+from fedtailor.views.dashboard.access import Access
+from fedtailor.views.dashboard.changes import changed, runs_below, stamp
 from fedtailor.views.dashboard.control import Control
 from fedtailor.views.dashboard.federation import federation_document
-from fedtailor.views.dashboard.gate import Gate
-from fedtailor.views.dashboard.ticked import ticked_document
-from fedtailor.views.dashboard.watching import changed, runs_below, stamp
+from fedtailor.views.dashboard.selected import selected_document
 from fedtailor.views.html.markup import asset, standard
 from fedtailor.views.html.report import comparison_report, run_report
 
 EVERY = 0.5  # seconds between two looks at the files of the runs
-BEAT = 15.0  # seconds after which a quiet stream says that it lives
+HEARTBEAT = 15.0  # seconds after which a quiet stream says that it lives
 STREAMS = 32  # most browsers that follow at the same time
-TICKED = 60  # most runs that are compared
+MAX_SELECTED = 60  # most runs that are compared
 SCRIPTS = ("charts.js", "views.js", "panels.js", "control.js", "dashboard.js")
 ASSETS = dict.fromkeys(("style.css", "dashboard.css"), "text/css") | dict.fromkeys(SCRIPTS, "text/javascript")
 LARGEST = 1_000_000  # bytes of a form
@@ -50,21 +50,21 @@ class Dashboard(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, root: Path, gate: Gate, port: int = 0, control: bool = False, keys: Path | None = None):
+    def __init__(self, root: Path, access: Access, port: int = 0, control: bool = False, keys: Path | None = None):
         if control:
             root.mkdir(parents=True, exist_ok=True)
         if not root.is_dir():
             raise UserError(f"{root} does not exist: 'fedtailor run' writes runs there")
         if keys is not None and not keys.is_dir():
             raise UserError(f"--keys {keys} does not exist: name the coordinator's folder of keys")
-        self.root, self.gate, self.cache, self.keys = root, gate, documents.DocumentCache(), keys
+        self.root, self.access, self.cache, self.keys = root, access, documents.DocumentCache(), keys
         self.stopping = threading.Event()
         self.streams = threading.BoundedSemaphore(STREAMS)
         try:
-            super().__init__((gate.host, port), Handler)
+            super().__init__((access.host, port), Handler)
         except (OSError, OverflowError) as error:
             said = getattr(error, "strerror", None) or str(error)
-            raise UserError(f"cannot listen at {gate.host}:{port}: {said}; choose another --port") from None
+            raise UserError(f"cannot listen at {access.host}:{port}: {said}; choose another --port") from None
         self.control = Control(root) if control else None
 
     @property
@@ -74,8 +74,8 @@ class Dashboard(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """The address to open, with the token unless there is a password."""
-        plain = f"http://{self.gate.host}:{self.port}/"
-        return plain if self.gate.password else f"{plain}?token={self.gate.token}"
+        plain = f"http://{self.access.host}:{self.port}/"
+        return plain if self.access.password else f"{plain}?token={self.access.token}"
 
     def folder(self, name: str) -> Path:
         """The folder of a run; only names of runs that are below the root are known."""
@@ -89,9 +89,9 @@ class Dashboard(ThreadingHTTPServer):
         self.shutdown()
         self.close()
 
-    def going(self) -> int:
+    def running(self) -> int:
         """The number of runs that were started here and still run."""
-        return 0 if self.control is None else self.control.going()
+        return 0 if self.control is None else self.control.running()
 
     def close(self) -> list[Path]:
         """Close the socket, stop the runs that were started here, and return the folders of those that stopped."""
@@ -113,11 +113,11 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked = urlsplit(self.path)
         query = {key: values[-1] for key, values in parse_qs(asked.query).items()}
-        gate, port = self.server.gate, self.server.port
-        if gate.foreign(dict(self.headers)):
+        access, port = self.server.access, self.server.port
+        if access.foreign(dict(self.headers)):
             return self._send("requests from other origins are refused\n", status=HTTPStatus.FORBIDDEN)
-        if asked.path == "/" and "token" in query and gate.is_token(query["token"]):
-            cookie = f"{gate.cookie_name(port)}={gate.token}; HttpOnly; SameSite=Strict; Path=/"
+        if asked.path == "/" and "token" in query and access.is_token(query["token"]):
+            cookie = f"{access.cookie_name(port)}={access.token}; HttpOnly; SameSite=Strict; Path=/"
             # The token leaves the address bar, so that it is not copied with a link.
             return self._send("", status=HTTPStatus.SEE_OTHER, more={"Set-Cookie": cookie, "Location": "/"})
         if self._admitted():
@@ -129,11 +129,11 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Commands: only with ``--control``, from a page of this server that brings its token."""
         self.close_connection = True  # what a refused request sent is not read
-        control, gate = self.server.control, self.server.gate
+        control, access = self.server.control, self.server.access
         if control is None:
             words = "this dashboard only reads: start it with --control to start, stop and resume runs"
             return self._json({"error": words}, HTTPStatus.FORBIDDEN)
-        if not gate.commands(dict(self.headers)):
+        if not access.commands(dict(self.headers)):
             words = "requests from other origins, or without the token of the page, are refused"
             return self._json({"error": words}, HTTPStatus.FORBIDDEN)
         known = {
@@ -151,10 +151,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _admitted(self) -> bool:
         """Whether the request brings token or password; if not, it is answered here."""
-        gate = self.server.gate
-        if gate.admits(dict(self.headers), self.server.port):
+        access = self.server.access
+        if access.admits(dict(self.headers), self.server.port):
             return True
-        if gate.password:
+        if access.password:
             ask = {"WWW-Authenticate": 'Basic realm="FedTailor", charset="UTF-8"'}
             self._send("the password is missing or wrong\n", status=HTTPStatus.UNAUTHORIZED, more=ask)
         else:
@@ -194,7 +194,7 @@ class Handler(BaseHTTPRequestHandler):
             "/api/method": lambda: self._json(server.cache.method(query["id"], server.folder(query["id"]))),
             "/api/federation": lambda: self._json(federation_document(server.folder(query["id"]), server.keys)),
             "/api/data": lambda: self._json(documents.data_document(server.folder(query["id"]), query.get("client"))),
-            "/api/compare": lambda: self._json(self._ticked(query["ids"])),
+            "/api/compare": lambda: self._json(self._compare(query["ids"])),
             "/api/model": lambda: self._model(query["id"], query["client"]),
             "/api/changes": self._changes,
             "/api/form": lambda: self._json(self._control().form(query.get("like"))),
@@ -210,7 +210,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _page(self) -> None:
         """The page; if it may control runs, with the token that its commands bring."""
-        token = self.server.gate.page_token if self.server.control else ""
+        token = self.server.access.page_token if self.server.control else ""
         self._send(asset("dashboard.html").replace("{token}", token), "text/html")
 
     def _control(self) -> Control:
@@ -229,11 +229,11 @@ class Handler(BaseHTTPRequestHandler):
         mine = self.server.control.states().get(name) if self.server.control else None
         return {**self.server.cache.run(name, self.server.folder(name)), "mine": mine}
 
-    def _ticked(self, ids: str) -> dict[str, Any]:
+    def _compare(self, ids: str) -> dict[str, Any]:
         names = [name for name in ids.split("\n") if name]
-        if not 2 <= len(names) <= TICKED:
-            raise UserError(f"tick from 2 to {TICKED} runs to compare")
-        return ticked_document([self.server.folder(name) for name in names])
+        if not 2 <= len(names) <= MAX_SELECTED:
+            raise UserError(f"tick from 2 to {MAX_SELECTED} runs to compare")
+        return selected_document([self.server.folder(name) for name in names])
 
     def _model(self, name: str, client: str) -> None:
         """The stored model of a client as a zip file; nothing is trained for it."""
@@ -274,7 +274,7 @@ class Handler(BaseHTTPRequestHandler):
                 now, quiet = self._stamps(), quiet + EVERY
                 if names := changed(before, now):
                     self.wfile.write(f"data: {json.dumps(names)}\n\n".encode())
-                elif quiet >= BEAT:
+                elif quiet >= HEARTBEAT:
                     self.wfile.write(b": here\n\n")
                 else:
                     continue

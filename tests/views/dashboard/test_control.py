@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedtailor.views.dashboard.gate import TOKEN, Gate
+from fedtailor.views.dashboard.access import TOKEN, Access
 from fedtailor.views.dashboard.server import Dashboard
 from tests.support.browser import opened, overflow
 
@@ -20,7 +20,7 @@ TINY = {"data.clients": "3", "data.samples": "90", "engine.kind": "inline", "tra
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    dashboard = Dashboard(tmp_path_factory.mktemp("controlled") / "runs", Gate(), control=True)
+    dashboard = Dashboard(tmp_path_factory.mktemp("controlled") / "runs", Access(), control=True)
     thread = threading.Thread(target=dashboard.serve_forever)
     thread.start()
     yield dashboard
@@ -31,9 +31,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
 def post(server: Dashboard, path: str, body: Any, **changed: str | None) -> tuple[int, Any]:
     host = f"127.0.0.1:{server.port}"
     headers = {
-        "Cookie": f"{Gate.cookie_name(server.port)}={server.gate.token}",
+        "Cookie": f"{Access.cookie_name(server.port)}={server.access.token}",
         "Origin": f"http://{host}",
-        TOKEN: server.gate.page_token,
+        TOKEN: server.access.page_token,
         **{key.replace("_", "-"): value for key, value in changed.items()},
     }
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
@@ -71,7 +71,7 @@ def test_commands_from_elsewhere_are_refused(server: Dashboard) -> None:
 
 
 def test_without_control_nothing_can_be_commanded(tmp_path: Path) -> None:
-    dashboard = Dashboard(tmp_path, Gate())
+    dashboard = Dashboard(tmp_path, Access())
     thread = threading.Thread(target=dashboard.serve_forever)
     thread.start()
     try:

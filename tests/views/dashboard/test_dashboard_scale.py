@@ -13,7 +13,7 @@ import pytest
 from fedtailor.learning import Score
 from fedtailor.runs.measuring import measures
 from fedtailor.runs.store import Store
-from fedtailor.views.dashboard.gate import Gate
+from fedtailor.views.dashboard.access import Access
 from fedtailor.views.dashboard.server import Dashboard
 from fedtailor.views.html.report import run_report
 from tests.support.browser import opened, overflow
@@ -24,7 +24,7 @@ RUNS = 500
 
 @contextmanager
 def served(root: Path, control: bool = False) -> Iterator[Dashboard]:
-    dashboard = Dashboard(root, Gate(), control=control)
+    dashboard = Dashboard(root, Access(), control=control)
     thread = threading.Thread(target=dashboard.serve_forever)
     thread.start()
     try:

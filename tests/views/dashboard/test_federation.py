@@ -11,8 +11,8 @@ import pytest
 from fedtailor.errors import UserError
 from fedtailor.flower import audit
 from fedtailor.runs.store import Store
+from fedtailor.views.dashboard.access import Access
 from fedtailor.views.dashboard.federation import federation_document
-from fedtailor.views.dashboard.gate import Gate
 from fedtailor.views.dashboard.server import Dashboard
 from tests.support.browser import opened
 from tests.views.conftest import EVIL
@@ -65,7 +65,7 @@ def test_a_simulation_has_no_nodes(named_run: Path) -> None:
 
 
 def test_a_browser_shows_the_federation(federated: Path, keys: Path, browser: Any) -> None:
-    dashboard = Dashboard(federated.parent, Gate(), keys=keys)
+    dashboard = Dashboard(federated.parent, Access(), keys=keys)
     thread = threading.Thread(target=dashboard.serve_forever)
     thread.start()
     try:

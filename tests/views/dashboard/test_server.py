@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 import fedtailor
-from fedtailor.views.dashboard.gate import Gate
+from fedtailor.views.dashboard.access import Access
 from fedtailor.views.dashboard.server import Dashboard
 from tests.support.browser import opened, overflow
 from tests.views.conftest import EVIL
@@ -32,7 +32,7 @@ def runs(named_run: Path, compared: Path, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def server(runs: Path) -> Iterator[Dashboard]:
-    dashboard = Dashboard(runs, Gate())
+    dashboard = Dashboard(runs, Access())
     thread = threading.Thread(target=dashboard.serve_forever)
     thread.start()
     yield dashboard
@@ -43,7 +43,7 @@ def server(runs: Path) -> Iterator[Dashboard]:
 def ask(server: Dashboard, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
-        cookie = f"{Gate.cookie_name(server.port)}={server.gate.token}"
+        cookie = f"{Access.cookie_name(server.port)}={server.access.token}"
         connection.request(method, path, headers={"Cookie": cookie, **headers})
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
@@ -56,7 +56,7 @@ def test_without_the_token_nothing_is_shown(server: Dashboard) -> None:
         status, _, body = ask(server, path, Cookie="")
         assert status == 403
         assert b"token" in body
-    status, headers, _ = ask(server, f"/?token={server.gate.token}", Cookie="")
+    status, headers, _ = ask(server, f"/?token={server.access.token}", Cookie="")
     assert (status, headers["Location"]) == (303, "/")
     assert "HttpOnly" in headers["Set-Cookie"]
     assert "SameSite=Strict" in headers["Set-Cookie"]
@@ -147,7 +147,7 @@ def test_a_browser_shows_names_that_are_markup_as_text(server: Dashboard, browse
 
 def test_a_browser_follows_a_run(browser: Any, tmp_path: Path) -> None:
     """The run goes on only after the page has shown each round: the browser waits for the event, not for seconds."""
-    dashboard = Dashboard(tmp_path, Gate())
+    dashboard = Dashboard(tmp_path, Access())
     serving = threading.Thread(target=dashboard.serve_forever)
     serving.start()
     stored, go_on = threading.Event(), threading.Event()

@@ -10,20 +10,20 @@ from fedtailor.runs import Comparison, Run
 from fedtailor.views.panels.mixing import mixing_weights
 
 
-def deeds(comparison: Comparison) -> list[str]:
-    """A sentence for every row that has something of its own to tell, from the run of its first seed."""
-    told = []
+def activities(comparison: Comparison) -> list[str]:
+    """One sentence per row about the run of its first seed, for methods that have a sentence in ACTIVITIES."""
+    found = []
     for label, folders in comparison.runs().items():
         with Run(folders[0]) as run:
-            sentence = deed(run) if run.finished else None
+            sentence = activity(run) if run.finished else None
             if sentence is not None:
-                told.append(f"{label} {sentence}: fedtailor draw {run.folder}")
-    return told
+                found.append(f"{label} {sentence}: fedtailor draw {run.folder}")
+    return found
 
 
-def deed(run: Run) -> str | None:
-    """What the method of a run did, without its name; None if there is nothing to tell."""
-    tell = TELLERS.get(str(run.settings["method"]["name"]))
+def activity(run: Run) -> str | None:
+    """What the method of a run did, without its name; None for methods without a sentence."""
+    tell = ACTIVITIES.get(str(run.settings["method"]["name"]))
     return None if tell is None else tell(run)
 
 
@@ -114,7 +114,7 @@ def _path(numbers: list[int]) -> str:
     return ", later ".join(str(numbers[place]) for place in shown)
 
 
-TELLERS: dict[str, Callable[[Run], str | None]] = {
+ACTIVITIES: dict[str, Callable[[Run], str | None]] = {
     "pfedrlla": _mixed,
     "pfedrlla-after": _mixed,
     "bwa": _adjusted,
@@ -128,4 +128,4 @@ TELLERS: dict[str, Callable[[Run], str | None]] = {
 
 def as_document(comparison: Comparison) -> list[dict[str, Any]]:
     """The sentences by row, for ``--json``."""
-    return [dict(zip(("did", "draw"), sentence.rsplit(": ", 1), strict=True)) for sentence in deeds(comparison)]
+    return [dict(zip(("did", "draw"), sentence.rsplit(": ", 1), strict=True)) for sentence in activities(comparison)]

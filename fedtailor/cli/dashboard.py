@@ -29,10 +29,10 @@ def dashboard(
     With --control, Ctrl-C also stops the runs that were started from the page, at their next round boundary.
     """
     from fedtailor.views import console
-    from fedtailor.views.dashboard.gate import LOOPBACK, Gate
+    from fedtailor.views.dashboard.access import LOOPBACK, Access
     from fedtailor.views.dashboard.server import Dashboard
 
-    server = Dashboard(runs_dir, Gate(host, os.environ.get("FEDTAILOR_PASSWORD") or None), port, control, keys)
+    server = Dashboard(runs_dir, Access(host, os.environ.get("FEDTAILOR_PASSWORD") or None), port, control, keys)
     if host not in LOOPBACK:
         console.messages().print("what is sent is not encrypted: on a network that you do not trust, use an SSH tunnel")
     console.show(f"dashboard: {server.address} (Ctrl-C ends it)")
@@ -44,8 +44,8 @@ def dashboard(
         except KeyboardInterrupt:
             pass
         finally:
-            if going := server.going():
-                console.messages().print(f"waiting until {going} run{'s' * (going > 1)} reach a round boundary")
+            if running := server.running():
+                console.messages().print(f"waiting until {running} run{'s' * (running > 1)} reach a round boundary")
             stopped = server.close()
     for folder in stopped:
         console.show(f"stopped at a round boundary; resume with: fedtailor resume {folder}")

@@ -7,7 +7,7 @@ import pytest
 import fedtailor
 from fedtailor.runs import Comparison
 from fedtailor.runs.comparing import compare
-from fedtailor.views.deeds import as_document, deeds
+from fedtailor.views.activity import activities, as_document
 from fedtailor.views.drawings import draw
 
 SHORT: dict[str, Any] = {
@@ -22,11 +22,11 @@ SHORT: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    return compare(SHORT, folder=tmp_path_factory.mktemp("deeds") / "all")
+    return compare(SHORT, folder=tmp_path_factory.mktemp("activity") / "all")
 
 
 def test_every_system_says_what_it_did_and_how_to_draw_it(compared: Comparison) -> None:
-    told = {sentence.split()[0]: sentence for sentence in deeds(compared)}
+    told = {sentence.split()[0]: sentence for sentence in activities(compared)}
     assert list(told) == ["pfedrlla-after", "fedalp", "fedah", "bwa", "hapfl"]
     assert "% of a mix were the client's own" in told["pfedrlla-after"]
     assert "groups after round 1, of " in told["fedalp"]
@@ -40,7 +40,7 @@ def test_every_system_says_what_it_did_and_how_to_draw_it(compared: Comparison) 
 
 
 def test_the_sentences_are_what_the_runs_recorded(compared: Comparison) -> None:
-    told = {sentence.split()[0]: sentence for sentence in deeds(compared)}
+    told = {sentence.split()[0]: sentence for sentence in activities(compared)}
     with fedtailor.Run(compared.folder / "bwa-s0") as run:
         first = int(run.decisions()[0]["action"][0])
         assert f"batch sizes {first}" in told["bwa"]

@@ -15,7 +15,7 @@ SHORTEST = 12  # characters of a password
 
 
 @dataclass(frozen=True)
-class Gate:
+class Access:
     """Decides about a request from its headers. With a password, Basic authentication replaces the token."""
 
     host: str = "127.0.0.1"

@@ -16,7 +16,7 @@ from fedtailor.parties import Tensors
 from fedtailor.runs.environment import environment
 
 
-def leaving(data: str, roles: Roles, policy: Policy) -> Iterator[str]:
+def what_leaves(data: str, roles: Roles, policy: Policy) -> Iterator[str]:
     """Say what a node with these data would send: its description, replies and scores.
 
     The coordinator chooses the split, the method and the model. The lines below are for the default ones, and for

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from fedtailor.runs.store import Store
-from fedtailor.views.dashboard.watching import changed, runs_below, stamp
+from fedtailor.views.dashboard.changes import changed, runs_below, stamp
 
 
 def test_a_write_changes_the_stamp_and_reading_does_not(compared: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ MAX_SENTENCE = 500  # characters
 MOST, SECONDS = 30, 10.0  # at most MOST sentences in SECONDS
 
 
-class Saying:
+class Notices:
     """Passes sentences on: each on one line and with control characters escaped, and only some of a flood.
 
     Parameters
@@ -23,7 +23,7 @@ class Saying:
 
     Examples
     --------
-    >>> Saying(print)("refused: \\x1b[2J")
+    >>> Notices(print)("refused: \\x1b[2J")
     refused: \\x1b[2J
     """
 

@@ -5,7 +5,7 @@ from base64 import b64encode
 import pytest
 
 from fedtailor.errors import UserError
-from fedtailor.views.dashboard.gate import TOKEN, Gate
+from fedtailor.views.dashboard.access import TOKEN, Access
 
 HERE = {"Host": "127.0.0.1:8600"}
 
@@ -15,11 +15,18 @@ def basic(password: str) -> dict[str, str]:
 
 
 def test_the_token_is_needed_and_is_that_of_the_port() -> None:
-    gate = Gate()
-    assert gate.admits({"Cookie": f"fedtailor-8600={gate.token}"}, 8600)
-    for cookie in ("", "fedtailor-8600=", f"fedtailor-8601={gate.token}", "fedtailor-8600=é", f"x={gate.token}", "=;="):
-        assert not gate.admits({"Cookie": cookie}, 8600)
-    assert Gate().token != gate.token
+    access = Access()
+    assert access.admits({"Cookie": f"fedtailor-8600={access.token}"}, 8600)
+    for cookie in (
+        "",
+        "fedtailor-8600=",
+        f"fedtailor-8601={access.token}",
+        "fedtailor-8600=é",
+        f"x={access.token}",
+        "=;=",
+    ):
+        assert not access.admits({"Cookie": cookie}, 8600)
+    assert Access().token != access.token
 
 
 @pytest.mark.parametrize(
@@ -35,7 +42,7 @@ def test_the_token_is_needed_and_is_that_of_the_port() -> None:
     ],
 )
 def test_other_origins_and_names_are_foreign(headers: dict[str, str]) -> None:
-    assert Gate().foreign(headers)
+    assert Access().foreign(headers)
 
 
 @pytest.mark.parametrize(
@@ -43,16 +50,16 @@ def test_other_origins_and_names_are_foreign(headers: dict[str, str]) -> None:
     [HERE, {"Host": "localhost:1"}, {"Host": "[::1]:8600"}, {**HERE, "Origin": "http://127.0.0.1:8600"}],
 )
 def test_this_origin_is_not_foreign(headers: dict[str, str]) -> None:
-    assert not Gate().foreign(headers)
+    assert not Access().foreign(headers)
 
 
 def test_other_machines_need_a_long_password() -> None:
     with pytest.raises(UserError, match="FEDTAILOR_PASSWORD"):
-        Gate("0.0.0.0")
+        Access("0.0.0.0")
     with pytest.raises(UserError, match="at least 12"):
-        Gate("0.0.0.0", "short")
-    gate = Gate("0.0.0.0", "long enough it is")
-    assert gate.admits(basic("long enough it is"), 1)
+        Access("0.0.0.0", "short")
+    access = Access("0.0.0.0", "long enough it is")
+    assert access.admits(basic("long enough it is"), 1)
     for headers in (
         basic("long enough it i"),
         basic(""),
@@ -60,15 +67,21 @@ def test_other_machines_need_a_long_password() -> None:
         {"Authorization": "Basic %%"},
         {"Authorization": "Basic /w=="},
     ):
-        assert not gate.admits(headers, 1)
-    assert not gate.is_token(gate.token)
+        assert not access.admits(headers, 1)
+    assert not access.is_token(access.token)
 
 
 def test_a_command_needs_our_origin_and_the_token_of_the_page() -> None:
-    gate = Gate()
-    good = {**HERE, "Origin": "http://127.0.0.1:8600", TOKEN: gate.page_token}
-    assert gate.commands(good)
-    assert gate.page_token != gate.token
-    for wrong in ({TOKEN: ""}, {TOKEN: gate.token}, {"Origin": ""}, {"Origin": "http://127.0.0.1:9"}, {"Host": "evil"}):
-        assert not gate.commands({**good, **wrong})
-    assert not gate.commands({key: value for key, value in good.items() if key != "Origin"})
+    access = Access()
+    good = {**HERE, "Origin": "http://127.0.0.1:8600", TOKEN: access.page_token}
+    assert access.commands(good)
+    assert access.page_token != access.token
+    for wrong in (
+        {TOKEN: ""},
+        {TOKEN: access.token},
+        {"Origin": ""},
+        {"Origin": "http://127.0.0.1:9"},
+        {"Host": "evil"},
+    ):
+        assert not access.commands({**good, **wrong})
+    assert not access.commands({key: value for key, value in good.items() if key != "Origin"})

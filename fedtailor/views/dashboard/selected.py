@@ -25,7 +25,7 @@ FREE = ("name", "seed", "engine", "compare", "pretrain", "track")
 
 
 @dataclass(frozen=True)
-class _Ticked:
+class _Selected:
     name: str
     label: str
     kind: str  # all settings that matter, as a text
@@ -38,7 +38,7 @@ class _Ticked:
     values: Mapping[int, float]
 
 
-def ticked_document(folders: Sequence[Path]) -> dict[str, Any]:
+def selected_document(folders: Sequence[Path]) -> dict[str, Any]:
     """Runs side by side, grouped by all settings but the seed; the first group is the baseline.
 
     A difference is decided only over seeds in which both runs had the same data.
@@ -88,9 +88,9 @@ def ticked_document(folders: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _groups(runs: Sequence[_Ticked]) -> tuple[dict[str, list[_Ticked]], list[str]]:
+def _groups(runs: Sequence[_Selected]) -> tuple[dict[str, list[_Selected]], list[str]]:
     """The runs by label. Runs that differ in more than the seed are never averaged; a seed counts once."""
-    kinds: dict[str, list[_Ticked]] = {}
+    kinds: dict[str, list[_Selected]] = {}
     notes = []
     for run in runs:
         those = kinds.setdefault(run.kind, [])
@@ -106,14 +106,14 @@ def _groups(runs: Sequence[_Ticked]) -> tuple[dict[str, list[_Ticked]], list[str
     return found, notes
 
 
-def _pair(run: _Ticked, runs: Sequence[_Ticked]) -> str:
+def _pair(run: _Selected, runs: Sequence[_Selected]) -> str:
     """The seed; with a mark if other runs of this seed have other data or another model, so that they are no pair."""
     alike = list(dict.fromkeys((one.data, one.model) for one in runs if one.seed == run.seed))
     place = alike.index((run.data, run.model))
     return f"{run.seed}{f' (other data, {place + 1})' if place else ''}"
 
 
-def _read(folder: Path) -> _Ticked:
+def _read(folder: Path) -> _Selected:
     with Run(folder) as run:
         last = run.last()
         model = next((m for m in MODELS if m in last), "")
@@ -125,10 +125,10 @@ def _read(folder: Path) -> _Ticked:
         label = method_text(run.settings["method"])
         kind = json.dumps({k: v for k, v in run.settings.items() if k not in FREE}, sort_keys=True, default=str)
         seed = run.settings["seed"]
-        return _Ticked(folder.name, label, kind, seed, run.data_digest, measure, curves[:1], model, mean, values)
+        return _Selected(folder.name, label, kind, seed, run.data_digest, measure, curves[:1], model, mean, values)
 
 
-def _row(label: str, ours: list[_Ticked], base: list[_Ticked], percent: bool, less: bool) -> list[str]:
+def _row(label: str, ours: list[_Selected], base: list[_Selected], percent: bool, less: bool) -> list[str]:
     means = [run.mean for run in ours if run.mean is not None]
     deviation = f" ± {measured(stdev(means), percent)}" if len(means) > 1 else ""
     shown = measured(fmean(means), percent) + deviation if means else NOTHING
@@ -147,11 +147,11 @@ def _row(label: str, ours: list[_Ticked], base: list[_Ticked], percent: bool, le
     return [*start, difference_text(found), outcome_text(found), said, seeds]
 
 
-def _comparable(one: _Ticked, other: _Ticked) -> bool:
+def _comparable(one: _Selected, other: _Selected) -> bool:
     return one.data == other.data and one.model == other.model
 
 
-def _curve(label: str, runs: list[_Ticked]) -> dict[str, Any]:
+def _curve(label: str, runs: list[_Selected]) -> dict[str, Any]:
     """The mean over seeds with its deviation, at the rounds that every run of the group has."""
     curves = [curve for run in runs for curve in run.curves]
     if not curves:
