@@ -60,7 +60,7 @@ test-slow: .venv/tested
 	$(BIN)/python -m pytest -m slow
 
 test-federation: .venv/tested
-	$(BIN)/python tests/flower/report.py
+	$(BIN)/python -m tests.support.federation_report
 
 benchmark: .venv/installed
 	$(BIN)/python benchmarks/publish.py

@@ -158,6 +158,18 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    defined = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+    for path in re.findall(r"`(tests/[\w/]+\.py)`", text):
+        assert (ROOT / path).exists(), f"{page.name} names {path}"
+    for name in re.findall(r"`(test_\w+)`", text):
+        assert f"def {name}(" in defined, f"{page.name} names {name}"
+    for file in re.findall(r"`(test_\w+\.py)`", text):
+        assert next((ROOT / "tests").rglob(file), None), f"{page.name} names {file}"
+
+
 def test_the_page_of_the_methods_is_what_the_command_writes() -> None:
     page = methods_document([method_facts(kind) for kind in catalogue().values()])
     assert (ROOT / "docs" / "methods.md").read_text(encoding="utf-8") == page, (

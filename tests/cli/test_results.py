@@ -122,7 +122,7 @@ def test_a_method_of_the_file_is_chosen_by_its_label(call, tmp_path: Path, small
     assert "mu = 0.9" in (tmp_path / "runs" / "chosen" / "strong-s0" / "experiment.toml").read_text()
 
 
-def test_a_comparison_is_written_for_every_reader_and_goes_on(call, tmp_path: Path, small: list[str]) -> None:
+def test_a_comparison_is_written_for_every_reader_and_resumes(call, tmp_path: Path, small: list[str]) -> None:
     words = ["compare", *small, "--name", "cmp", "--methods", "local,fedavg", "--seeds", "0,1"]
     first = call(*words)
     assert first.code == 0, first.err

@@ -74,7 +74,7 @@ def test_no_sample_belongs_to_two_clients_or_two_splits(
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), classes=st.integers(1, 12), clients=st.integers(1, 40), seed=st.integers(0, 99))
-def test_pathological_gives_exactly_so_many_labels(data: Any, classes: int, clients: int, seed: int) -> None:
+def test_pathological_gives_exactly_this_number_of_labels(data: Any, classes: int, clients: int, seed: int) -> None:
     each = data.draw(st.integers(1, classes))
     sizes = data.draw(st.lists(st.integers(1, 120), min_size=classes, max_size=classes))
     labels = np.random.RandomState(seed).permutation(np.repeat(np.arange(classes) * 3, sizes))
@@ -292,7 +292,7 @@ def test_the_same_seed_gives_the_same_federation_everywhere() -> None:
     assert mixed[3][:5].tolist() == FROZEN_MIXED
 
 
-def test_at_most_so_many_samples_are_taken_in_proportion() -> None:
+def test_at_most_this_number_of_samples_is_taken_in_proportion() -> None:
     limited = build(synthetic(samples=300), 0).samples
     full = build(synthetic(), 0).samples
     assert len(limited) == 300
@@ -387,7 +387,7 @@ def test_drawers_and_domains_give_clients_their_names() -> None:
     assert kinds.ByDomain().names(None, (), domains) == ()
 
 
-def test_resampled_clients_outnumber_the_samples_and_nobody_trains_on_a_test_sample() -> None:
+def test_resampled_clients_outnumber_the_samples_and_do_not_train_on_test_samples() -> None:
     chosen = synthetic(partition={"kind": "resampled", "size": 7, "test": 3, "alpha": 0.1}, clients=5000)
     federation = build(chosen, 3)
     assert federation.train.sizes.tolist() == [7] * 5000

@@ -147,7 +147,7 @@ def test_by_domain_keeps_train_and_test_in_the_domain(monkeypatch: pytest.Monkey
 
 
 @real("omniglot")
-def test_omniglot_has_twenty_drawers_who_drew_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_omniglot_has_twenty_drawers_with_all_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = real_samples("omniglot")
     assert samples.x.shape == (32460, 35, 35, 1)
     assert np.bincount(groups_of(samples)).tolist() == [1623] * 20

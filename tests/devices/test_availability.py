@@ -13,7 +13,7 @@ def trace(folder: Path, *rows: str) -> Availability:
     return Trace(file=folder / "a.csv").of(3, 0)
 
 
-def test_everybody_is_always_there() -> None:
+def test_without_windows_all_clients_are_available() -> None:
     found = Always().of(4, 0)
     for time in (0.0, 86_399.9, 86_400.0, 1e9):
         assert found.first(time) == (time, [0, 1, 2, 3])
@@ -31,7 +31,7 @@ def test_windows_of_a_file_come_again_when_the_last_has_ended(tmp_path: Path) ->
     assert [found.share(client) for client in range(3)] == [0.25, 0.375, 0.25]
 
 
-def test_somebody_is_there_at_the_moment_that_was_waited_for() -> None:
+def test_a_client_is_available_when_the_wait_ends() -> None:
     """Whatever the rounding: windows of a tenth at odd places, asked at odd moments for days."""
     found = Daily(share=0.01, day=0.7).of(3, 1)
     time = 0.1

@@ -45,7 +45,7 @@ def test_a_round_is_the_sum_of_its_phases_which_last_until_the_last_answer() -> 
     assert (times.latency([1]), times.latency([]), times.idle([])) == (None, None, None)
 
 
-def test_nobody_waits_longer_than_the_deadline() -> None:
+def test_no_client_waits_longer_than_the_deadline() -> None:
     times = RoundTimes(begin=0.0, deadline=10.0)
     times.phases += [{0: Duration(4, 0), 1: Duration(12, 0.3)}, {0: Duration(10, 0)}]
     assert times.late(Duration(12, 0.3)) == "late: 12.3 s, deadline 10 s"

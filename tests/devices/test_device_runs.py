@@ -129,7 +129,7 @@ def network_of(done: Run) -> Any:
 # What does not change
 
 
-def test_devices_that_leave_nobody_out_change_no_result(tmp_path: Path) -> None:
+def test_devices_that_leave_no_client_out_change_no_result(tmp_path: Path) -> None:
     evaluated = {"evaluation": {"every": 1, "final": True}, "participation": {"ratio": 0.5, "dropout": 0.2}}
     run(tmp_path / "without", "fedper", **evaluated).close()
     run(tmp_path / "with", "fedper", {"profiles": "log-normal"}, **evaluated).close()
@@ -242,7 +242,7 @@ def test_who_is_not_there_when_a_round_begins_is_not_chosen(tmp_path: Path) -> N
     assert {client for _, cohort in found for client in cohort} == {0, 1, 2, 3, 4}
 
 
-def test_a_cohort_is_drawn_among_those_who_are_there(tmp_path: Path) -> None:
+def test_a_cohort_is_drawn_among_the_available_clients(tmp_path: Path) -> None:
     devices = {"availability": {"kind": "daily", "share": 0.5, "day": 3.0}, "latency": 0.3}
     with run(tmp_path / "run", devices=devices, rounds=30, participation={"clients": 2}) as done:
         cohorts = [tuple(row["cohort"]) for row in done.rounds()]
@@ -346,7 +346,7 @@ def test_a_client_that_trained_too_long_forgets_that_it_was_asked(tmp_path: Path
 # Going on
 
 
-def test_a_run_stopped_at_any_round_goes_on_with_the_same_times(tmp_path: Path) -> None:
+def test_a_run_stopped_at_any_round_resumes_with_the_same_times(tmp_path: Path) -> None:
     devices = {"deadline": 0.25, "failure": 0.2, "availability": {"kind": "daily", "day": 2.0, "share": 0.6}}
 
     class Stop(Callback):
@@ -366,7 +366,7 @@ def test_a_run_stopped_at_any_round_goes_on_with_the_same_times(tmp_path: Path) 
     assert states(tmp_path / "whole") == states(tmp_path / "cut")
 
 
-def test_a_run_does_not_go_on_with_other_devices(tmp_path: Path) -> None:
+def test_a_run_does_not_resume_with_other_devices(tmp_path: Path) -> None:
     file = tmp_path / "d.csv"
     file.write_text("speed\n1\n2\n3\n")
     run(tmp_path / "run", devices={"profiles": {"kind": "csv", "file": str(file)}}).close()

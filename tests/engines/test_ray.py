@@ -46,7 +46,7 @@ def test_a_local_ray_listens_on_the_loopback_only(engine: ray_engine.Ray) -> Non
     assert {address[-8:] for address in found.values()} == {"0100007F"}  # 127.0.0.1, perhaps as an address of IPv6
 
 
-def test_a_local_ray_answers_nobody_without_its_token(engine: ray_engine.Ray) -> None:
+def test_a_local_ray_answers_only_with_its_token(engine: ray_engine.Ray) -> None:
     address = ray_engine.ray.get_runtime_context().gcs_address
     code = f"from ray._raylet import GcsClient; GcsClient(address={address!r}); print('in')"
     strange = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -194,7 +194,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         EngineSettings(address=address)
 
 
-def test_an_address_where_nobody_answers_is_refused_before_anything_is_written(
+def test_an_address_without_a_cluster_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_engine.ray, "is_initialized", lambda: False)

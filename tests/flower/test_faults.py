@@ -322,7 +322,7 @@ def test_a_cut_of_twenty_seconds_is_survived(federation: Federation, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_was_killed_goes_on_from_its_last_round(tmp_path: Path) -> None:
+def test_a_killed_coordinator_resumes_from_its_last_round(tmp_path: Path) -> None:
     made = settings(
         "tests.support.misbehaving:Misbehaving", rounds=4, data={"clients": 3, "samples": 300}, evaluation={"every": 2}
     )

@@ -49,7 +49,7 @@ def federation(files: Path, folder: Path, kind: type[Node] = Node) -> dict[int, 
     return nodes_of(files, folder, 3, kind)
 
 
-def test_each_lie_is_the_failure_of_its_node_and_of_nobody_else(files: Path, tmp_path: Path) -> None:
+def test_each_lie_is_the_failure_of_its_node_alone(files: Path, tmp_path: Path) -> None:
     """One lie per round: the result is that of a simulation in which the liar is absent in all these rounds."""
 
     class Scripted(Liar):
@@ -141,7 +141,7 @@ def gathered(
 
 
 @pytest.mark.parametrize("name", HELLOS)
-def test_a_node_that_lies_about_itself_is_turned_away_and_told_so(name: str, files: Path, tmp_path: Path) -> None:
+def test_a_node_that_lies_about_itself_is_refused_with_the_reason(name: str, files: Path, tmp_path: Path) -> None:
     found, said, told = gathered(files, tmp_path, HELLOS[name])
     assert [member.name for member in found.members] == ["client-0", "client-2"]
     assert len(said) == len(told) == 1

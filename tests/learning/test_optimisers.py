@@ -82,7 +82,7 @@ def test_an_optimiser_does_not_change_the_gradients_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("made", [SGD, Adam])
-def test_an_optimiser_that_is_restored_goes_on_to_the_bit(made: type) -> None:
+def test_a_restored_optimiser_continues_to_the_bit(made: type) -> None:
     def steps(one: SGD | Adam, first: int, last: int) -> None:
         for step in range(first, last):
             one.step([torch.randn(3, generator=torch_stream(step))])

@@ -222,7 +222,7 @@ def test_what_was_stored_wins_over_what_was_built_and_plain_values_need_nothing_
 
 
 @pytest.mark.parametrize("built", [{}, {"agents": []}, {"agents": [3]}])
-def test_an_object_that_nobody_built_is_an_error_that_names_it(built: dict) -> None:
+def test_an_object_that_was_not_built_is_an_error_that_names_it(built: dict) -> None:
     with pytest.raises(TypeError, match=r"agents\[0\]"):
         restore(built, unpack(pack({"agents": [Counter()]})))
 

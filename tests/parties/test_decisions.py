@@ -304,7 +304,7 @@ def test_the_best_policy_is_judged_by_the_objective_or_else_by_the_reward() -> N
 # What is kept
 
 
-def test_what_was_stored_goes_on_as_if_it_had_not_been() -> None:
+def test_stored_decisions_resume_exactly() -> None:
     def rounds(decisions: Decisions, first: int, last: int) -> None:
         for round in range(first, last):
             now = server(round, rounds=9)

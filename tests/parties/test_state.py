@@ -71,7 +71,7 @@ def test_a_state_with_other_fields_is_refused() -> None:
         Split.restored({"round": 1})
 
 
-def test_an_object_that_nobody_built_is_refused() -> None:
+def test_an_object_that_was_not_built_is_refused() -> None:
     class Other(Groups):
         """Has no counter of its own at the start."""
 

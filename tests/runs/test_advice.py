@@ -170,7 +170,7 @@ def test_clients_with_two_of_six_classes_get_models_of_their_own(
 # The race
 
 
-def test_the_better_half_goes_on_and_the_last_seeds_chose_nothing(undisturbed: Advice) -> None:
+def test_the_better_half_continues_and_the_last_seeds_chose_nothing(undisturbed: Advice) -> None:
     assert lengths(50) == [7, 7, 13, 25, 50]
     assert lengths(2) == [2] * 5
     assert (undisturbed.seeds, undisturbed.choosing) == ((0,), (1,))

@@ -210,7 +210,7 @@ class NoModel(FedAvg):
         ([], None),
     ],
 )
-def test_a_final_pass_says_who_failed(without: list[int], warning: str | None, tmp_path: Path) -> None:
+def test_a_final_pass_names_the_clients_that_failed(without: list[int], warning: str | None, tmp_path: Path) -> None:
     made = settings("NoModel", rounds=1, fields={"without": without}, evaluation={"every": 0, "final": True})
     with fedtailor.run(made, folder=tmp_path / "run") as run:
         found = [text for text in run.summary().warnings if "final pass" in text]
@@ -229,7 +229,7 @@ class Forgetful(FedAvg):
         return {k: payload for k, payload in sent.items() if not (server.greedy and k == 2)}
 
 
-def test_a_final_pass_says_who_got_no_model(tmp_path: Path) -> None:
+def test_a_final_pass_names_the_clients_without_a_model(tmp_path: Path) -> None:
     made = settings("Forgetful", rounds=1, evaluation={"every": 0, "final": True})
     with fedtailor.run(made, folder=tmp_path / "run") as run:
         (found,) = [text for text in run.summary().warnings if "final pass" in text]

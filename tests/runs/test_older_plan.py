@@ -6,7 +6,7 @@ import fedtailor
 from fedtailor.runs.folders import PLAN
 
 
-def test_a_plan_without_a_setting_that_came_later_goes_on(tmp_path: Path) -> None:
+def test_a_plan_without_a_later_setting_resumes(tmp_path: Path) -> None:
     settings = {
         "rounds": 1,
         "data": {"clients": 2, "samples": 80},

@@ -212,7 +212,7 @@ def test_a_dry_run_lists_and_estimates_and_writes_nothing(copy: Path, capsys: py
     assert sorted(copy.rglob("*")) == before
 
 
-def test_a_killed_reproduction_goes_on_and_ends_as_if_nothing_had_been(made: Path, tmp_path: Path) -> None:
+def test_a_killed_reproduction_resumes_with_the_same_result(made: Path, tmp_path: Path) -> None:
     """kill -9 in a run: finished runs stay, and the killed run resumes from its last complete round."""
     recipe = recipe_in(tmp_path / "tiny")
     words = ["reproduce", str(recipe), "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "pages"), "--quiet"]

@@ -14,7 +14,7 @@ from fedtailor.runs import Resources, sampling
 from fedtailor.runs.assembly import assemble, job_of
 from fedtailor.runs.measures import population
 from fedtailor.views.report import remarks
-from tests.runs.test_evaluation_rules import Counting
+from tests.runs.test_evaluation import Counting
 
 SETTINGS: dict[str, Any] = {
     "rounds": 3,
@@ -81,7 +81,7 @@ def test_the_seed_draws_the_tested_clients_alike_for_every_method() -> None:
     assert drawn[0, "fedavg"] != drawn[1, "fedavg"]
 
 
-def test_results_say_whom_they_are_about_and_how_near_they_are(both: Any) -> None:
+def test_results_name_their_clients_and_their_interval(both: Any) -> None:
     everyone, some, _ = both
     assert "the results are over 4 of 12 clients, which the seed drew (evaluation.clients)" in some.warnings
     (sentence, *_) = remarks(some.last())

@@ -57,7 +57,7 @@ def test_each_client_is_scored_by_itself_where_data_stay_apart() -> None:
     assert tasks.groups == [(0,), (2,)]
 
 
-def test_nobody_with_test_samples_is_no_task_and_no_score() -> None:
+def test_clients_without_test_samples_need_no_task_and_have_no_score() -> None:
     tasks = Recorded()
     assert scorer(tasks, [0, 0]).scores(MODEL, range(2)) == {}
     assert tasks.asked == []

@@ -12,7 +12,7 @@ from typing import Any
 import fedtailor
 from fedtailor.views.html.report import write_page
 from tests.support.browser import chromium
-from tests.views.dashboard.test_dashboard_scale import served
+from tests.views.dashboard.test_scale import served
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 SIZE = {"width": 1100, "height": 760}

@@ -22,7 +22,7 @@ def summary(*rows: ComparisonRow) -> ComparisonSummary:
     return ComparisonSummary("cmp", "runs/cmp", "final", "accuracy", True, "per client", (0, 1), rows)
 
 
-def test_a_model_that_nobody_has_is_no_column() -> None:
+def test_a_model_without_scores_is_no_column() -> None:
     assert "global %" not in comparison_grid(summary(row("a", 0.5))).header
 
 

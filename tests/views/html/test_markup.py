@@ -75,7 +75,7 @@ def lab(colour: str, seen: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seen", SEEN)
-def test_everybody_can_tell_the_colours_of_curves_apart(seen: str) -> None:
+def test_the_colours_of_curves_differ_for_every_kind_of_sight(seen: str) -> None:
     found = re.findall(r"--c\d: (#[0-9a-f]{6});", asset("style.css"))
     assert len(found) == 24  # light, dark, print
     for palette in (found[:8], found[8:16], found[16:]):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.browser import opened
-from tests.views.dashboard.test_dashboard_scale import served
+from tests.views.dashboard.test_scale import served
 
 HOLDING = """
 import sys, threading

@@ -43,7 +43,7 @@ def refusals(files: Path, folder: Path, policy: Policy, method: str, **more: Any
         (Policy(largest_epsilon=8.0), "fedavg", "this run has no differential privacy"),
     ],
 )
-def test_a_refusal_is_recorded_and_the_others_go_on(
+def test_a_refusal_is_recorded_and_the_others_continue(
     policy: Policy, method: str, reason: str, files: Path, tmp_path: Path
 ) -> None:
     found = refusals(files, tmp_path, policy, method, rounds=2)

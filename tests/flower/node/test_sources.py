@@ -49,7 +49,7 @@ def test_a_file_a_folder_and_a_function_make_a_federation(tmp_path: Path) -> Non
     sources = {
         "anna": str(tmp_path / "anna.npz"),
         "bert": str(tmp_path / "bert"),
-        "carla": "tests.flower.test_node_sources:Carla",
+        "carla": "tests.flower.node.test_sources:Carla",
     }
     nodes = {n: Node(name, data, tmp_path / name / "state") for n, (name, data) in enumerate(sources.items())}
     made = settings("fedper", rounds=8, data={"clients": 3}, training={"epochs": 2, "lr": 0.2}, validation=False)
@@ -80,7 +80,7 @@ def test_tables_of_nodes_are_read_as_their_owners_say(tmp_path: Path) -> None:
         assert [row["name"] for row in run.scores()] == ["cairo", "lima"]
         assert (run.client("lima"), run.settings["data"]["source"]) == (1, "nodes")
     with pytest.raises(UserError, match=r"data\.label is about the columns of CSV files"):
-        load_data("tests.flower.test_node_sources:Carla", roles)
+        load_data("tests.flower.node.test_sources:Carla", roles)
 
 
 class Waits(Exception):

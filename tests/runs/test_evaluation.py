@@ -96,7 +96,7 @@ def test_held_is_remembered_between_the_rounds_of_a_client(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("every", "rounds"), [(1, [1, 2, 3, 4]), (3, [3, 4]), (0, [])])
-def test_evaluation_happens_every_so_many_rounds_and_in_the_last(every: int, rounds: list[int], tmp_path: Path) -> None:
+def test_evaluation_happens_in_every_nth_round_and_in_the_last(every: int, rounds: list[int], tmp_path: Path) -> None:
     settings = {"evaluation": {"every": every, "final": False}}
     with fedtailor.run(of(find("fedavg")(), **settings), folder=tmp_path / "run") as run:
         assert sorted({row["round"] for row in run.metrics()}) == rounds
@@ -155,7 +155,7 @@ def test_a_method_without_a_global_model_says_so(tmp_path: Path) -> None:
         fedtailor.export_global(tmp_path / "run", tmp_path / "model")
 
 
-def test_a_round_in_which_nobody_answers_changes_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_round_without_replies_changes_nothing_and_the_run_continues(tmp_path: Path) -> None:
     settings = {"participation": {"clients": 1, "dropout": 0.99}, "rounds": 3}
     with fedtailor.run(of(find("fedavg")(), **settings), folder=tmp_path / "run") as run:
         assert run.finished

@@ -22,7 +22,7 @@ def test_exponential_multiplies_after_every_round() -> None:
     assert rates({"kind": "exponential", "gamma": 0.5}) == pytest.approx([0.1, 0.05, 0.025, 0.0125, 0.00625])
 
 
-def test_step_drops_every_so_many_rounds() -> None:
+def test_step_drops_in_every_nth_round() -> None:
     assert rates({"kind": "step", "every": 2, "gamma": 0.1}) == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001])
 
 

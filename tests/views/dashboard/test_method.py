@@ -14,7 +14,7 @@ from fedtailor.views.html.report import PAGE, write_page
 from tests.support.browser import opened, overflow
 from tests.support.waiting import wait_until
 from tests.views.conftest import EVIL
-from tests.views.dashboard.test_dashboard_scale import served
+from tests.views.dashboard.test_scale import served
 
 
 @pytest.fixture(scope="module")

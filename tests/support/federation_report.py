@@ -1,4 +1,4 @@
-"""Run all tests of a federation and write what came of them to docs/results/test-federation.md."""
+"""Run all tests of a federation and write docs/results/test-federation.md."""
 
 import subprocess
 import sys
@@ -9,15 +9,16 @@ from xml.etree import ElementTree
 
 from fedtailor.runs.environment import environment
 
-HERE = Path(__file__).parent
-PAGE = HERE.parent.parent / "docs" / "results" / "test-federation.md"
+ROOT = Path(__file__).parents[2]
+TESTS = ("tests/flower", "tests/cli/test_federation.py")
+PAGE = ROOT / "docs" / "results" / "test-federation.md"
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-n", "0", "-v", "-m", "slow or not slow", str(HERE)]
-        done = subprocess.run([*command, f"--junitxml={report}"], check=False)
+        command = [sys.executable, "-m", "pytest", "-n", "0", "-v", "-m", "slow or not slow", *TESTS]
+        done = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT, check=False)
         cases = list(ElementTree.parse(report).getroot().iter("testcase"))
     facts = ", ".join(f"{name} {value}" for name, value in environment().items())
     lines = [

@@ -9,8 +9,8 @@ import pytest
 import fedtailor
 from fedtailor.views.html.report import PAGE, write_page
 from tests.support.browser import opened
-from tests.views.dashboard.test_dashboard_method import method_runs
-from tests.views.dashboard.test_dashboard_scale import served
+from tests.views.dashboard.test_method import method_runs
+from tests.views.dashboard.test_scale import served
 
 pytestmark = pytest.mark.slow
 

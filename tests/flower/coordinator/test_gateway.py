@@ -164,7 +164,7 @@ def test_a_known_key_is_not_enough(gateway: RunningGateway) -> None:
     assert gateway.heard()["reason"] == "has no valid signature"
 
 
-def test_the_body_of_a_stranger_is_not_read(gateway: RunningGateway) -> None:
+def test_a_body_without_a_known_key_is_not_read(gateway: RunningGateway) -> None:
     connection = gateway.connect()
     connection.putrequest("POST", "/v1/fleet/push-object")
     for name, value in {**gateway.headers(signed="never"), "content-length": str(LIMIT)}.items():
@@ -174,7 +174,7 @@ def test_the_body_of_a_stranger_is_not_read(gateway: RunningGateway) -> None:
     connection.close()
 
 
-def test_strangers_do_not_keep_nodes_out(gateway: RunningGateway) -> None:
+def test_connections_without_a_key_do_not_keep_nodes_out(gateway: RunningGateway) -> None:
     idle = [socket.create_connection(("127.0.0.1", gateway.port), PATIENCE) for _ in range(MAX_UNPROVEN + 8)]
     assert gateway.ask("/v1/fleet/pull-messages", b"hello")[0] == 200
     with suppress(ConnectionResetError):
@@ -208,7 +208,7 @@ def test_a_large_message_passes_piece_by_piece(tmp_path: Path) -> None:
         made.close()
 
 
-def test_with_keys_nobody_registers_itself(gateway: RunningGateway) -> None:
+def test_with_keys_no_node_registers_itself(gateway: RunningGateway) -> None:
     assert gateway.ask("/v1/fleet/register-node")[0] == 403
 
 
