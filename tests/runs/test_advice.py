@@ -10,9 +10,9 @@ import pytest
 import fedtailor
 from fedtailor.data import DataSettings, Federation, build
 from fedtailor.methods import AgentMethod, find
-from fedtailor.runs.advice import Advice, LeftOut, Needs, advise, race
+from fedtailor.runs.advice import Advice, LeftOut, Needs, Standing, advise, race
 from fedtailor.runs.advice.race import Arm, Race, lengths, variants
-from fedtailor.runs.advice.reasons import about, difference_words
+from fedtailor.runs.advice.reasons import about, difference_words, reasons
 from fedtailor.runs.advice.rules import choose
 from fedtailor.runs.advice.traits import feature_skew, traits_of
 from fedtailor.runs.settings import experiment
@@ -143,7 +143,9 @@ def test_clients_whose_labels_conflict_are_clustered(camps: dict[bool, Advice]) 
     assert conflict.of("fedavg").difference.outcome == "ahead"
     assert not conflict.traits.labels_differ
     assert conflict.traits.features_differ  # within a class, the inputs of the camps are opposite
-    assert "one model for all does not serve them best" in " ".join(conflict.reasons)
+    assert "It was ahead of fedavg, which gives all clients one model. Your clients' inputs differ." in " ".join(
+        conflict.reasons
+    )
 
 
 def test_clients_with_two_of_six_classes_get_models_of_their_own(
@@ -165,6 +167,41 @@ def test_clients_with_two_of_six_classes_get_models_of_their_own(
     assert advice.of("fedavg").difference.outcome == "ahead"
     assert advice.traits.labels_differ
     assert "Your clients have 2 of 6 classes each" in " ".join(advice.reasons)
+
+
+def test_all_candidates_spare_the_same_validation_samples(tmp_path: Path) -> None:
+    """What one candidate needs, all spare: FedAvg trains on as many samples as Tailor, which chooses by the others."""
+    alone = search(tmp_path / "alone", methods=["fedavg", "local"])
+    made = search(tmp_path / "s", methods=["fedavg", "local", "tailor"])
+    assert made.samples == alone.samples
+    assert made.of("fedavg").value != alone.of("fedavg").value
+    assert made.of("tailor").value is not None
+
+
+def test_the_table_says_where_a_rule_decides(tmp_path: Path) -> None:
+    made = search(tmp_path / "s", methods=["fedavg", "bwa", "pfedrlla"])
+    rules = [note for note in made.notes if "decides" in note]
+    assert [note.partition(", not")[0] for note in rules] == [
+        "bwa: the rule 'uniform' decides",
+        "pfedrlla: the rule 'similarity' decides",
+    ]
+
+
+def test_reasons_say_what_was_measured() -> None:
+    """By hand: local is 3 points ahead of FedAvg and 1 behind FedRep. No sentence says why."""
+    traits = traits_of(
+        experiment(SETTINGS), data_of(whole_of(experiment(SETTINGS), None), experiment(SETTINGS), False)(0)
+    )
+
+    def standing(method: str, ahead: float | None) -> Standing:
+        found = None if ahead is None else Difference((ahead, ahead + 0.1, ahead - 0.1), "points")
+        return Standing(method, {}, True, 4, 0.5, {0: 0.5}, found, None, 1.0, 1.0, 1.0)
+
+    said = reasons(traits, [standing("fedrep", None), standing("local", 1), standing("fedavg", 4)], "fedavg", False)
+    assert "On validation data, fedavg is behind local by 3.0 points [3.0, 3.0]." in said
+    said += reasons(traits, [standing("local", None), standing("fedavg", 4)], "fedavg", False)
+    assert any("local: every client trains" in one and "It was ahead of fedavg" in one for one in said)
+    assert not [one for one in said if "harm" in one or "serve" in one or "gain from" in one]
 
 
 # The race
@@ -274,7 +311,7 @@ def left_out(settings: dict[str, Any], needs: Needs | None = None, **more: Any) 
     made = experiment({**SETTINGS, **settings})
     data = data_of(whole_of(made, None), made, needs_validation=False)(0)
     traits = replace(traits_of(made, data), **more)
-    _, left = choose(made, data, traits, (), needs or Needs(), validates=made.validation)
+    _, left = choose(made, data, traits, (), needs or Needs())
     return {one.method: one.reason for one in left}
 
 
@@ -282,9 +319,9 @@ def test_rules_of_a_plain_experiment() -> None:
     left = left_out({})
     assert left["fedbn"] == "the network has no normalisation layer: this is FedAvg"
     assert "[devices]" in left["hapfl"]
-    assert "validation = true" in left["fedfomo"]
     assert set(left) < set(fedtailor.methods.catalogue())
     assert not {"fedavg", "local", "fedrep", "ditto", "fedala", "fedamp", "ifca", "fedah", "fedalp"} & set(left)
+    assert not {"fedfomo", "tailor", "bwa", "pfedrlla"} & set(left)  # they need validation samples, and get them
 
 
 def test_agents_without_a_policy_are_left_out() -> None:

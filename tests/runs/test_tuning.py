@@ -183,6 +183,8 @@ def test_settings_that_change_nothing_are_not_searched(name: str, tmp_path: Path
     with pytest.raises(fedtailor.UserError, match=f"--over method.{named}: with these settings of {name} it changes"):
         tune(settings, over=[f"method.{named}"], folder=tmp_path / "s")
     assert not (tmp_path / "s").exists()
+    made = tune(settings, trials=1, folder=tmp_path / "made")
+    assert len([note for note in made.notes if note.startswith(f"{name}: the rule")]) == (name != "per-fedavg")
     on = {"bwa": {"policy": "none"}, "pfedrlla": {"policy": "none"}, "per-fedavg": {"variant": "hessian-free"}}[name]
     searched = space_of(experiment({**SETTINGS, "method": {"name": name, **on}}))
     assert len(searched) == 3

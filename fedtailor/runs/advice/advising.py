@@ -78,10 +78,10 @@ def advise(
     place = Path(folder) if folder is not None else default_folder(settings)
     whole = plan.whole_of(settings, federation)
     data = plan.data_of(whole, settings, needs_validation=False)
-    first, validates = data(last[0]), settings.carves_validation or len(whole.val.indices) > 0
+    first = data(last[0])
     traits, needs = traits_of(settings, first), Needs(only_sums, no_peers)
-    candidates, left_out = choose(settings, first, traits, methods, needs, validates)
-    if any(one.method.needs_validation for one in candidates):
+    candidates, left_out = choose(settings, first, traits, methods, needs)
+    if any(one.method.needs_validation for one in candidates):  # what one needs, all have, as in a comparison
         data = plan.data_of(whole, settings, needs_validation=True)
         first = data(last[0])
     plan.check(place, [plan.trial_settings(one, last[0]) for one in candidates], first)
@@ -113,7 +113,7 @@ def advise(
         reasons=tuple(reasons(traits, standings, spec(settings.method), private)),
         best=best,
         written=place / "best.toml",
-        notes=(*plan.doubts(settings, first), *race.notes),
+        notes=(*plan.doubts(settings, candidates, first), *race.notes),
     )
     text = plan.as_toml(best, ["Recommended by 'fedtailor advise':", *made.reasons])
     made.written.write_text(text, encoding="utf-8")

@@ -59,7 +59,7 @@ def federation_sentences(traits: Traits, private: bool) -> list[str]:
 
 
 def _exchange(standings: Sequence[Standing]) -> list[str]:
-    """Whether clients gain from each other at all."""
+    """How one model for all compares with no exchange at all."""
     average, alone = (_named(standings, name) for name in ("fedavg", "local"))
     if average is None or alone is None or alone is standings[0] or average is standings[0]:
         return []  # the comparison with the recommended method says it
@@ -67,8 +67,7 @@ def _exchange(standings: Sequence[Standing]) -> list[str]:
         return []
     pairs = zip(alone.difference.values, average.difference.values, strict=True)
     gained = Difference(tuple(a - b for a, b in pairs), alone.difference.unit, alone.difference.better)
-    meaning = {"ahead": ": clients gain from each other", "behind": ": one model for all harms them"}
-    return [f"{difference_words('fedavg', gained, 'local')}{meaning.get(gained.outcome, '')}."]
+    return [f"On validation data, {difference_words('fedavg', gained, 'local')}."]
 
 
 def _named(standings: Sequence[Standing], name: str) -> Standing | None:
@@ -76,7 +75,7 @@ def _named(standings: Sequence[Standing], name: str) -> Standing | None:
 
 
 def _chosen(traits: Traits, first: Standing, standings: Sequence[Standing]) -> list[str]:
-    """What the recommended method is, and how that fits the federation."""
+    """What the recommended method is, what was measured of it, and what is known of the federation."""
     said = f"{first.method}: {about(first.method)}"
     average = _named(standings, "fedavg")
     decided = average is not None and average.difference is not None and average.difference.outcome == "ahead"
@@ -84,16 +83,14 @@ def _chosen(traits: Traits, first: Standing, standings: Sequence[Standing]) -> l
         why = "No other method has a better mean."
     elif not decided:
         why = "It has the best mean, but fedavg is not decidedly worse."
-    elif first.method == "local":
-        why = "What clients learn from each other harms them."
-    elif traits.labels_differ:
-        classes = f"{traits.classes_each:g} of {traits.classes} classes"
-        why = f"Your clients have {classes} each, and one model for all does not serve them best."
-    elif traits.features_differ:
-        why = "Your clients' inputs differ, and one model for all does not serve them best."
     else:
-        why = "One model for all does not serve your clients best."
-    return [f"{said} {why}"]
+        why = "It was ahead of fedavg, which gives all clients one model."
+    facts = ""
+    if traits.labels_differ:
+        facts = f" Your clients have {traits.classes_each:g} of {traits.classes} classes each."
+    elif traits.features_differ:
+        facts = " Your clients' inputs differ."
+    return [f"{said} {why}{facts if decided else ''}"]
 
 
 def _beside(first: Standing, others: Sequence[Standing]) -> list[str]:

@@ -46,7 +46,6 @@ class _Case:
     data: Federation
     traits: Traits
     needs: Needs
-    validates: bool  # whether the experiment sets validation samples aside
 
     @property
     def method(self) -> Method:
@@ -59,7 +58,6 @@ def choose(
     traits: Traits,
     methods: Sequence[str | Mapping[str, Any] | Method],
     needs: Needs,
-    validates: bool,
 ) -> tuple[list[Experiment], list[LeftOut]]:
     """The experiment with every method that is a candidate, the references first; and the methods that are not.
 
@@ -75,8 +73,6 @@ def choose(
         The user's choice: these are candidates unless something forbids them. Empty: the whole catalogue.
     needs
         What the user asks for.
-    validates
-        Whether the experiment sets validation samples aside.
 
     Raises
     ------
@@ -90,7 +86,7 @@ def choose(
     found: list[Experiment] = []
     left: list[LeftOut] = []
     for method in given or _all(settings.method):
-        case = _case(settings.model_copy(update={"method": method}), data, traits, needs, validates)
+        case = _case(settings.model_copy(update={"method": method}), data, traits, needs)
         reason = _first(case, FORBIDDEN)
         if reason and given:
             raise UserError(f"--methods {spec(method)}: {reason}")
@@ -117,7 +113,7 @@ def _all(own: Method) -> list[Method]:
     return [own if name == spec(own) else kinds[name]() for name in order]
 
 
-def _case(settings: Experiment, data: Federation, traits: Traits, needs: Needs, validates: bool) -> _Case:
+def _case(settings: Experiment, data: Federation, traits: Traits, needs: Needs) -> _Case:
     # Built without privacy, because what privacy forbids is a rule here and not an error.
     plain = settings.model_copy(
         update={
@@ -128,7 +124,7 @@ def _case(settings: Experiment, data: Federation, traits: Traits, needs: Needs, 
         }
     )
     made = assemble(plain, job_of(plain, Resources(data)))
-    return _Case(settings, made.network, made.server(), data, traits, needs, validates)
+    return _Case(settings, made.network, made.server(), data, traits, needs)
 
 
 def _first(case: _Case, rules: "Sequence[Rule]") -> str:
@@ -192,12 +188,6 @@ def _policy(case: _Case) -> str:
     return "its agent would learn from scratch, for which trials are too short: give a policy in [method]"
 
 
-def _validation(case: _Case) -> str:
-    if not case.method.needs_validation or case.validates:
-        return ""
-    return "it takes validation samples from every client, and the experiment sets none aside: set validation = true"
-
-
 def _memory(case: _Case) -> str:
     if not case.method.card.keeps_models or case.traits.clients <= MANY:
         return ""
@@ -230,4 +220,4 @@ def _averages(case: _Case) -> str:
 
 Rule = Callable[[_Case], str]
 FORBIDDEN: tuple[Rule, ...] = (_private, _only_sums, _no_peers, _has_model)
-UNFIT: tuple[Rule, ...] = (_clock, _policy, _validation, _memory, _turns, _accuracy, _averages, _assumptions)
+UNFIT: tuple[Rule, ...] = (_clock, _policy, _memory, _turns, _accuracy, _averages, _assumptions)

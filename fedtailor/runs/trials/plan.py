@@ -16,6 +16,7 @@ from fedtailor.runs import toml
 from fedtailor.runs.assembly import assemble, job_of
 from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.fitting import measuring_of
+from fedtailor.runs.policies import with_policy
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.sections import CompareSettings, Measured
 from fedtailor.runs.settings import Experiment, experiment
@@ -104,14 +105,15 @@ def check_seeds(seeds: Sequence[int]) -> None:
         raise UserError("--seeds: a seed appears twice, which would count one run as two")
 
 
-def doubts(settings: Experiment, data: Federation) -> list[str]:
-    """What a reader must know about the values of a search."""
+def doubts(settings: Experiment, all_settings: Iterable[Experiment], data: Federation) -> list[str]:
+    """What a reader must know about the values of a search; ``all_settings`` are those of the methods in it."""
     notes = []
     if empty := int((data.test.sizes == 0).sum()):
         notes.append(f"{empty} of {data.clients} clients have too few samples for validation and do not count")
     if settings.privacy.hides_clients or settings.training.dp_sgd is not None:
         notes.append("every trial trains on the clients' data again: the epsilon of a run does not cover the search")
-    return notes
+    begins = (with_policy(one, job_of(one, Resources(data))) for one in all_settings)
+    return [*notes, *(one.note for one in begins if one.note is not None)]
 
 
 def check(folder: Path, all_settings: Iterable[Experiment], data: Federation) -> None:

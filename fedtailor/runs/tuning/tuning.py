@@ -94,7 +94,10 @@ def tune(
         },
     }
     with TrialRunner(place, whole_plan, settings.engine, data, callback or SearchCallback()) as runner:
-        notes = [*plan.doubts(settings, first), *carry_out(runner, searches, trials, minutes)]
+        notes = [
+            *plan.doubts(settings, [one.settings for one in searches], first),
+            *carry_out(runner, searches, trials, minutes),
+        ]
     found = sorted((_tuned(one) for one in searches), key=lambda tuned: -sign * (tuned.best.value or 0.0))
     made = Tuning(
         **plan.outline(place, settings, chosen, first),
