@@ -5,12 +5,14 @@ are dealt to the clients (the same two million samples for every number of clien
 every client draws anew (``partition = "resampled"``). In every case 100 clients take part in a round and a hundred
 clients that the seed draws are tested, in the final pass too, so only the number of clients that exist differs. Each
 run has a program of its own with two workers, is stopped after three rounds, and is resumed by another program.
+``--engine ray`` does the same on a local Ray; its own services are not in the memory, what workers map of its store is.
 
 * ``start``: seconds from the start of the program to the first round, with its imports;
 * ``round``, ``memory``, ``resume``: over those with 100 clients: the median round; the peaks of coordinator and
   workers, added; and the time from the start of the program that resumes to its first round;
 * ``file``: megabytes of the database at the end; ``growth``: kilobytes that a round adds, with its part of the end;
-* ``show``, ``list``: seconds of the commands.
+* ``show``, ``list``: seconds of the commands;
+* ``busy``: seconds of the processor in start (the coordinator's), show and list, which other programs do not lengthen.
 
 Example: ``FEDTAILOR_DATA=... python benchmarks/million.py --clients 100 1000000``. Prints one JSON document.
 """
@@ -18,6 +20,7 @@ Example: ``FEDTAILOR_DATA=... python benchmarks/million.py --clients 100 1000000
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -29,7 +32,7 @@ from typing import Any
 from memory import peak
 
 import fedtailor
-from fedtailor.engines import Processes
+from fedtailor.engines import Engine, EngineSettings, open_engine
 from fedtailor.runs import Callback, Resources, RoundReport
 from fedtailor.runs.environment import environment
 
@@ -58,11 +61,11 @@ class Stopped(Exception):
 class Watch(Callback):
     def __init__(self, born: float, stop: int):
         self.born, self.stop = born, stop
-        self.start = 0.0
+        self.start = self.busy = 0.0
         self.seconds: list[float] = []
 
     def begin(self, name: str, rounds: int, done: int) -> None:
-        self.start = time.time() - self.born
+        self.start, self.busy = time.time() - self.born, time.process_time()
 
     def round_done(self, report: RoundReport) -> None:
         self.seconds.append(report.seconds)
@@ -82,9 +85,9 @@ def settings(method: str, data: str, clients: int) -> dict[str, Any]:
     }
 
 
-def one(method: str, data: str, clients: int, place: Path, born: float) -> dict[str, Any]:
+def one(kind: str, method: str, data: str, clients: int, place: Path, born: float) -> dict[str, Any]:
     """Run to the stop if the folder is new, else resume to the end."""
-    engine, fresh = Processes(2), not place.exists()
+    engine, fresh = open_engine(EngineSettings.model_validate({"kind": kind, "workers": 2})), not place.exists()
     watch = Watch(born, STOP if fresh else 0)
     resources = Resources(engine=engine)
     try:
@@ -94,23 +97,30 @@ def one(method: str, data: str, clients: int, place: Path, born: float) -> dict[
             fedtailor.resume(place, callbacks=watch, resources=resources).close()
     except Stopped:
         pass
-    memory = peak("self") + sum(peak(worker.process.pid) for worker in engine._pool)
+    memory = peak("self") + sum(map(peak, workers(engine)))
     engine.close()
     file = sum(file.stat().st_size for file in place.glob("run.db*"))
-    return {"start": watch.start, "seconds": watch.seconds, "file": file, "memory": memory}
+    return {"start": watch.start, "busy": watch.busy, "seconds": watch.seconds, "file": file, "memory": memory}
 
 
-def case(method: str, data: str, clients: int) -> dict[str, Any]:
+def workers(engine: Engine) -> list[int]:
+    """The processes of the engine's workers."""
+    pool: list[Any] = engine._pool  # type: ignore[attr-defined]
+    pids = (worker.process.pid if hasattr(worker, "process") else worker.pid for worker in pool)
+    return [pid for pid in pids if pid]  # an actor of Ray has none before it is ready
+
+
+def case(kind: str, method: str, data: str, clients: int) -> dict[str, Any]:
     print(f"{method}, {data}, {clients:,} clients", file=sys.stderr)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "runs" / "one"
-        me = [sys.executable, __file__, "--one", method, data, str(clients), str(place)]
+        me = [sys.executable, __file__, "--one", kind, method, data, str(clients), str(place)]
         first, second = (json.loads(output([*me, repr(time.time())])) for _ in range(2))
-        asked = {}
+        asked, busy = {}, {"start": round(first["busy"], 2)}
         for command in ("show", "list"):
-            begin = time.time()
+            begin, worked = time.time(), children()
             output([sys.executable, "-m", "fedtailor", command, str(place if command == "show" else place.parent)])
-            asked[command] = round(time.time() - begin, 2)
+            asked[command], busy[command] = round(time.time() - begin, 2), round(children() - worked, 2)
     return {
         "start": round(first["start"], 2),
         "resume": second["start"],
@@ -119,7 +129,14 @@ def case(method: str, data: str, clients: int) -> dict[str, Any]:
         "file": round(second["file"] / 1e6, 2),
         "growth": round((second["file"] - first["file"]) / (ROUNDS - STOP) / 1e3),
         **asked,
+        "busy": busy,
     }
+
+
+def children() -> float:
+    """Seconds of the processor of the programs that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def output(command: list[str]) -> str:
@@ -129,12 +146,12 @@ def output(command: list[str]) -> str:
     ).stdout
 
 
-def measure(numbers: list[int], methods: list[str], data: list[str]) -> dict[str, Any]:
+def measure(engine: str, numbers: list[int], methods: list[str], data: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     load = os.getloadavg()[0]
     for method in methods:
         for kind in data:
-            rows = {clients: case(method, kind, clients) for clients in sorted(numbers)}
+            rows = {clients: case(engine, method, kind, clients) for clients in sorted(numbers)}
             least = rows[min(numbers)]
             found[f"{method}, {kind}"] = {
                 f"{clients:,}": {
@@ -152,6 +169,7 @@ def measure(numbers: list[int], methods: list[str], data: list[str]) -> dict[str
             }
     return {
         "goals": GOALS,
+        "engine": engine,
         "cohort": COHORT,
         "tested": COHORT,
         "cases": found,
@@ -165,10 +183,11 @@ if __name__ == "__main__":
     parser.add_argument("--clients", type=int, nargs="+", default=[100, 10_000, 100_000, 1_000_000])
     parser.add_argument("--methods", nargs="+", default=["fedavg", "fedper"])
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=list(DATA))
-    parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--engine", default="processes", choices=["processes", "ray"])
+    parser.add_argument("--one", nargs=6, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        method, data, clients, place, born = given.one
-        print(json.dumps(one(method, data, int(clients), Path(place), float(born))))
+        kind, method, data, clients, place, born = given.one
+        print(json.dumps(one(kind, method, data, int(clients), Path(place), float(born))))
     else:
-        print(json.dumps(measure(given.clients, given.methods, given.data), indent=2))
+        print(json.dumps(measure(given.engine, given.clients, given.methods, given.data), indent=2))
