@@ -1,23 +1,24 @@
-"""The main program of a worker process: ``python -m fedtailor.engines.process_worker SOCKET``."""
+"""The main program of a worker process: ``python -m fedtailor.engines.process_worker SOCKET WRITTEN READ``."""
 
 import signal
 import socket
 import sys
 
 from fedtailor.engines.codec import result_message, tasks_from
-from fedtailor.engines.shared_memory import receive_job
+from fedtailor.engines.shared_memory import Channel, receive_job
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
-from fedtailor.messages.frames import Closed, receive, send
+from fedtailor.messages.frames import Closed, send
 
 
-def main(connection: socket.socket) -> None:
+def main(channel: Channel) -> None:
     """Execute jobs and tasks until the coordinator closes the connection."""
+    connection = channel.connection
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides when a run ends
     worker: Worker | None = None
     kept = b""  # the last payload: mostly the next task has the same
     while True:
-        header, blobs = receive(connection)
+        header, blobs = channel.receive()
         if header["kind"] == "job":
             try:
                 worker = Worker(receive_job(connection, header, blobs, worker.job.federation if worker else None))
@@ -30,11 +31,12 @@ def main(connection: socket.socket) -> None:
                 blobs[header["kept"]] = kept
             else:
                 kept = blobs[header["keep"]]
-            send(connection, *result_message([worker.execute(task) for task in tasks_from(header, blobs)]))
+            channel.send(*result_message([worker.execute(task) for task in tasks_from(header, blobs)]))
 
 
 if __name__ == "__main__":
     try:
-        main(socket.socket(fileno=int(sys.argv[1])))
+        connected, written, read = map(int, sys.argv[1:])
+        main(Channel(socket.socket(fileno=connected), written, read))
     except Closed:
         sys.exit(0)

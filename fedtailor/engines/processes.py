@@ -16,10 +16,10 @@ from dataclasses import replace
 from fedtailor.data import Federation
 from fedtailor.engines.base import Engine, Job, Result, Task
 from fedtailor.engines.codec import results_from, task_message
-from fedtailor.engines.shared_memory import SharedFederation, send_job
+from fedtailor.engines.shared_memory import Channel, SharedFederation, anonymous_file, send_job
 from fedtailor.engines.task_queue import MAX_DEATHS, TaskQueue
 from fedtailor.errors import UserError
-from fedtailor.messages.frames import Closed, Message, receive, send
+from fedtailor.messages.frames import Closed, Message, receive
 
 
 def _tunables(given: str) -> str:
@@ -86,15 +86,17 @@ class Processes(Engine):
                     self._send_tasks(queue, selector)
                     if not selector.get_map():
                         return
+                    queue.prepare()
                     for key, _ in selector.select():
                         worker: _Process = key.data
                         selector.unregister(worker.connection)
                         try:
-                            results = results_from(*receive(worker.connection))
+                            results = results_from(*worker.channel.receive())
                         except Closed:
                             self._replace(worker, queue)
                             continue
                         worker.busy = None
+                        self._send_tasks(queue, selector)  # so that the worker is busy while its results are handled
                         number = self._pool.index(worker)
                         yield from (replace(result, worker=number) for result in results)
             finally:
@@ -114,7 +116,7 @@ class Processes(Engine):
             while worker.busy is None and (batch := queue.next()):
                 worker.busy = batch
                 try:
-                    send(worker.connection, *worker.message(batch))
+                    worker.channel.send(*worker.message(batch))
                 except Closed:
                     self._replace(worker, queue)
                     continue
@@ -196,15 +198,18 @@ class _Process:
         self._start()
 
     def stop(self) -> None:
-        self.connection.close()
+        self.channel.close()
         self.process.kill()
         self.process.wait()
 
     def _start(self) -> None:
         self.connection, theirs = socket.socketpair()
+        ours, answers = anonymous_file(), anonymous_file()
+        self.channel = Channel(self.connection, ours, answers)
+        files = [theirs.fileno(), answers, ours]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fedtailor.engines.process_worker", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
+            [sys.executable, "-m", "fedtailor.engines.process_worker", *map(str, files)],
+            pass_fds=files,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )

@@ -1,4 +1,4 @@
-"""A federation's data in shared memory, and jobs that worker processes receive with it.
+"""A federation's data in shared memory, and the messages and jobs of worker processes.
 
 A worker process gets the open file of the memory over its socket and maps it, so the data exist once on the machine.
 """
@@ -7,6 +7,8 @@ import mmap
 import os
 import socket
 import tempfile
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from fedtailor.data import Federation
 from fedtailor.engines.base import Job
 from fedtailor.engines.codec import job_blobs, job_from, job_header
-from fedtailor.messages.frames import Closed, send
+from fedtailor.messages.frames import Closed, Message, receive, send
 
 ALIGNMENT = 64  # bytes, for vector loads
 
@@ -36,7 +38,7 @@ class SharedFederation:
             entry = {"at": size, "shape": list(array.shape), "dtype": array.dtype.str}
             self.outline["arrays"][name] = entry
             size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        self.file = _anonymous_file(max(size, 1))
+        self.file = anonymous_file(max(size, 1))
         with mmap.mmap(self.file, max(size, 1)) as memory:
             for name, array in arrays.items():
                 at = self.outline["arrays"][name]["at"]
@@ -56,6 +58,65 @@ class SharedFederation:
             for name, entry in outline["arrays"].items()
         }
         return Federation.from_arrays(arrays, outline["outline"])
+
+
+class Channel:
+    """Sends messages to another process and receives its messages.
+
+    Headers travel over a socket and byte strings in shared memory, of which each process writes one and reads the
+    other: a socket holds so little that a process with a model to send would wait for the reader. A message must be
+    received before the next one is sent, which the answers of a worker ensure.
+
+    Parameters
+    ----------
+    connection : socket.socket
+        The socket.
+    written, read : int
+        The open files of the memory that this process writes, and of that which it reads.
+    """
+
+    def __init__(self, connection: socket.socket, written: int, read: int) -> None:
+        self.connection = connection
+        self._files = written, read
+        self._maps: dict[int, mmap.mmap] = {}
+
+    def send(self, header: dict[str, Any], blobs: Sequence[bytes]) -> None:
+        """Send a message; raise `Closed` if the other side is gone."""
+        memory, at = self._memory(self._files[0], sum(map(len, blobs))), 0
+        for blob in blobs:
+            memory[at : at + len(blob)] = blob
+            at += len(blob)
+        send(self.connection, {**header, "lengths": [len(blob) for blob in blobs]})
+
+    def receive(self) -> Message:
+        """Receive a message of `send`; raise `Closed` if the other side is gone."""
+        return self.complete(*receive(self.connection))
+
+    def complete(self, header: dict[str, Any], blobs: list[bytes]) -> Message:
+        """The message that begins with this header: its byte strings are copied from the memory."""
+        lengths = header.pop("lengths", None)
+        if lengths is None:
+            return header, blobs
+        memory, ends = self._memory(self._files[1], sum(lengths)), [*accumulate(lengths)]
+        return header, [memory[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+    def close(self) -> None:
+        """Close the socket, the files and the memory."""
+        self.connection.close()
+        for memory in self._maps.values():
+            memory.close()
+        for file in self._files:
+            os.close(file)
+
+    def _memory(self, file: int, size: int) -> mmap.mmap:
+        """The memory of a file, which grows if the message needs more."""
+        if file not in self._maps or len(self._maps[file]) < size:
+            if os.fstat(file).st_size < max(size, 1):
+                os.ftruncate(file, max(size, 1))
+            if file in self._maps:
+                self._maps[file].close()
+            self._maps[file] = mmap.mmap(file, 0)
+        return self._maps[file]
 
 
 def send_job(connection: socket.socket, job: Job, shared: SharedFederation | None) -> None:
@@ -80,7 +141,7 @@ def receive_job(
     return job_from(header, federation, blobs)
 
 
-def _anonymous_file(size: int) -> int:
+def anonymous_file(size: int = 0) -> int:
     """Create a file without a name: it always disappears with the processes."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("fedtailor")

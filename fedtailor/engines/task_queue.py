@@ -23,13 +23,23 @@ class TaskQueue:
 
     def __init__(self, tasks: Iterable[Task], worker: str):
         self._batches = batches(tasks)
+        self._ready: list[Task] | None = None
         self._again: deque[list[Task]] = deque()
         self._deaths: Counter[int] = Counter()  # by the task's index
         self._worker = worker
 
     def next(self) -> list[Task] | None:
         """Return the next batch, None when there is no other."""
-        return self._again.popleft() if self._again else next(self._batches, None)
+        if self._again:
+            return self._again.popleft()
+        self.prepare()
+        batch, self._ready = self._ready, None
+        return batch
+
+    def prepare(self) -> None:
+        """Build the next batch, which may read states from the disk, before a worker waits for it."""
+        if self._ready is None:
+            self._ready = next(self._batches, None)
 
     def repeat(self, batch: list[Task]) -> None:
         """Queue the tasks of a worker that died; raise a `UserError` if a task has ended several workers."""

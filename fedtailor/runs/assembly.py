@@ -13,6 +13,7 @@ import torch
 from fedtailor.data import Federation
 from fedtailor.devices import VirtualClock, virtual_clock
 from fedtailor.engines import Job, device_of, family_network, run_network, shared_and_kept
+from fedtailor.engines.allocation import keep_memory
 from fedtailor.errors import UserError
 from fedtailor.learning.precision import fails_in_bf16, resolved
 from fedtailor.learning.tensors import inputs_of
@@ -94,6 +95,7 @@ class Assembly:
 def assemble(experiment: Experiment, job: Job, moment: Moment | None = None) -> Assembly:
     """Build all parts of a run for the episode of ``moment``; by default the first episode."""
     torch.set_num_threads(1)  # always one thread: the order of sums depends on the number of threads
+    keep_memory()
     moment = moment or Moment(job.seed)
     seed = moment.network_seed
     network = run_network(job, seed)

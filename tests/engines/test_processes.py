@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ import pytest
 import fedtailor
 from fedtailor.data import DataSettings, build
 from fedtailor.engines import Inline, Job, Processes, Task, processes
+from fedtailor.engines.shared_memory import Channel, anonymous_file
 from fedtailor.errors import UserError
 from fedtailor.learning import TrainingSettings
+from fedtailor.messages.frames import Closed
 from fedtailor.methods import Moment, Payload, find
 from fedtailor.models import ModelSettings
 from tests.support.waiting import wait_until
@@ -182,6 +185,37 @@ def test_a_worker_gets_a_payload_once_and_keeps_it_until_the_next(engine: Proces
     assert sum(map(len, worker.message([some[4]])[1])) == len(some[4].payload)
     worker.restart()
     assert sum(map(len, worker.message([some[5]])[1])) == len(some[5].payload)
+
+
+def test_a_worker_has_its_next_task_before_its_result_is_handled() -> None:
+    made = job(epochs=1)
+    engine = Processes(1)
+    try:
+        engine.start(made)
+        built: list[int] = []
+        results = engine.run(built.append(task.index) or task for task in tasks(made))  # type: ignore[func-returns-value]
+        assert next(results).index == 0
+        assert [task.index for task in engine._pool[0].busy or []] == [1]
+        assert built == [0, 1]
+    finally:
+        engine.close()
+
+
+def test_messages_of_any_size_pass_a_channel() -> None:
+    one, other = socket.socketpair()
+    files = anonymous_file(), anonymous_file()
+    here, there = Channel(one, *files), Channel(other, *map(os.dup, reversed(files)))
+    try:
+        for blobs in ([], [b""], [b"ab", b"", b"c"], [bytes(range(256)) * 4096, b"end"], [b"short"]):
+            here.send({"kind": "x"}, blobs)
+            assert there.receive() == ({"kind": "x"}, blobs)
+            there.send({"kind": "y"}, [*reversed(blobs)])
+            assert here.receive() == ({"kind": "y"}, [*reversed(blobs)])
+    finally:
+        here.close()
+        with pytest.raises(Closed):
+            there.receive()
+        there.close()
 
 
 def test_the_results_say_which_worker_did_them(engine: Processes) -> None:
