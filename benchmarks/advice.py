@@ -57,14 +57,18 @@ CASES = {
 
 
 def main(runs: Path, names: list[str]) -> None:
-    parts = []
+    parts: list[str] = []
     for name in names or list(CASES):
         case = CASES[name]
-        with search_progress() as watcher:
-            advice = advise(case.settings, folder=runs / f"{name}-advise", watcher=watcher)
+        with search_progress() as callback:
+            advice = advise(case.settings, folder=runs / f"{name}-advise", callback=callback)
         ours = tested(runs / f"{name}-advised", advice.best, case.seeds)
         theirs = by_method(runs / name, case)
         parts += section(case, advice, ours, theirs)
+        write(parts)  # after every case, so that a call that is stopped leaves what it has
+
+
+def write(parts: list[str]) -> None:
     versions = ", ".join(f"{key} {value}" for key, value in environment().items())
     lines = [
         "# advise",
