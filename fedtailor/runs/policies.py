@@ -20,6 +20,15 @@ from fedtailor.runs.assembly import assemble
 from fedtailor.runs.settings import Experiment
 
 PAGE = "docs/results/policies.md"
+BEHIND_FIXED = "the policy that we trained is behind a fixed batch size in some scenarios"
+REASONS = {  # why a rule decides, by method: what the page says
+    "bwa": BEHIND_FIXED,
+    "adaptive-b": BEHIND_FIXED,
+    "adaptive-aw": "the policy that we trained is level with it",
+    "pfedrlla": "we trained no policy, since even the weights of an oracle end behind FedAvg",
+    "pfedrlla-after": "the policy that we trained is level with the best fixed weights",
+    "fedddrl": "we trained no policy",
+}
 
 
 @dataclass(frozen=True)
@@ -74,11 +83,12 @@ def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], unfit:
         name: table.model_copy(update={"decider": rules.get(name.replace("_", "-"), table.decider)})
         for name, table in method.agents
     }
-    named = " and ".join(dict.fromkeys(map(repr, rules.values())))
-    others = f"the built-in policies are for other runs, with {' or '.join(unfit)}"
-    reason = others if unfit else f"no agent that we trained beats it ({PAGE})"
+    named, name = " and ".join(dict.fromkeys(map(repr, rules.values()))), method.name or spec(method)
+    reason = f"{why} ({PAGE})" if (why := REASONS.get(spec(method))) else "the package has no policy for it"
+    if unfit:
+        reason = f"the built-in policies are for other runs, with {' or '.join(unfit)}"
     found = _changed(settings, job, {"policy": NO_POLICY, "agents": method.agents.model_copy(update=tables)})
-    return replace(found, note=f"{method.name or spec(method)}: the rule {named} decides, not an agent: {reason}")
+    return replace(found, note=f"{name}: the rule {named} decides, not an agent: {reason}")
 
 
 def _changed(settings: Experiment, job: Job, changes: Mapping[str, Any]) -> InitialPolicy:

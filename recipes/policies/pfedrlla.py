@@ -9,6 +9,7 @@ in all of them: ages, whose model it is, and the initial weights.
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import federations as sim
 import torch
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from federations import Model
 from torch import Tensor
 
+from fedtailor.agents import DDPG, DDPGSettings, Simplex
 from fedtailor.agents.attention import Attention
 from fedtailor.agents.embedding import PCAEmbedding
 from fedtailor.learning.optimisers import Adam
@@ -26,6 +28,9 @@ FEATURES = EMBEDDING + 3  # embedding, log age, whose model, initial logit
 GAMMA, OWN = 0.9, 0.9  # the method's defaults
 ROUNDS = 14
 HIDDEN = (32, 32)
+TABLE = {"network": "attention", "hidden": HIDDEN}
+DECISIONS, STEPS = 40_000, 10_000
+PART = 2_000  # decisions that are in memory at a time
 
 
 @dataclass
@@ -112,6 +117,21 @@ def build(seed: int) -> Attention:
     return actor
 
 
+def agent_of(actor: Attention) -> DDPG:
+    """The method's agent with this actor; its critic has learned nothing."""
+    settings = DDPGSettings.model_validate(TABLE)
+    agent = DDPG(1, FEATURES, Simplex(), settings, torch.Generator().manual_seed(0), prior=FEATURES - 1)
+    agent.actor.load_state_dict(actor.state_dict())
+    return agent
+
+
+def actor_of(state: Mapping[str, Any]) -> Attention:
+    """The actor of a stored policy."""
+    actor = build(0)
+    actor.load_state_dict(state["networks"]["actor"])
+    return actor
+
+
 def added(actor: Attention, decision: Decision) -> Tensor:
     """What the agent adds to the initial logits (models,)."""
     each, _ = actor.outputs(decision.seen, torch.ones(len(decision.seen), dtype=torch.bool))
@@ -119,13 +139,18 @@ def added(actor: Attention, decision: Decision) -> Tensor:
 
 
 def train(
-    pools: Mapping[str, tuple[Tensor, Tensor]], seed: int = 100, federations: int = 40, steps: int = 600
+    pools: Mapping[str, tuple[Tensor, Tensor]], seed: int = 100, decisions: int = DECISIONS, steps: int = STEPS
 ) -> Attention:
+    """Follow the gradient through ``decisions`` decisions of recorded federations, a part of them at a time."""
     draws, actor = random.Random(seed), build(seed)
-    known = [one for _ in range(federations) for one in record(pools[draws.choice(list(pools))], draws)]
-    print("decisions", len(known), flush=True)
-    optimiser = Adam(actor.parameters, 3e-3)
+    optimiser, known, seen = Adam(actor.parameters, 3e-3), [], 0
     for step in range(steps):
+        if step * decisions >= seen * steps:  # the next part
+            known = []
+            while len(known) < min(PART, decisions - seen):
+                known += record(pools[draws.choice(list(pools))], draws)
+            seen += len(known)
+            print("decisions", seen, flush=True)
         optimiser.lr = 3e-3 * (1 - step / steps) + 1e-5
         loss = torch.zeros(())
         for decision in draws.sample(known, 16):
@@ -142,8 +167,8 @@ def train(
 
 
 def judge(actor: Attention, data: tuple[Tensor, Tensor], seed: int, federations: int) -> dict[str, list[float]]:
-    """The mean accuracy of every federation: with the agent, its prior, and fixed shares for the trained model."""
-    draws = random.Random(seed)
+    """The mean accuracy of every federation: with the agent, rules, and an agent that has learned nothing."""
+    draws, untrained = random.Random(seed), build(1)
     found: dict[str, list[float]] = {}
     with torch.no_grad():
         for _ in range(federations):
@@ -151,6 +176,7 @@ def judge(actor: Attention, data: tuple[Tensor, Tensor], seed: int, federations:
             rows: dict[str, list[float]] = {}
             for one in decisions:
                 tried = {"agent": shares(one, one.prior + added(actor, one)), "prior": shares(one, one.prior)}
+                tried["from scratch"] = shares(one, one.prior + added(untrained, one))
                 for own in (0.6, 0.8, 1.0):
                     rest = F.normalize(shares(one, one.prior)[:-1], p=1, dim=0) * (1 - own)
                     tried[f"trained {own:g}"] = torch.cat([rest, torch.tensor([own])])

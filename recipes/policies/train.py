@@ -15,6 +15,7 @@ from typing import Any
 import bwa
 import federations
 import hapfl
+import pfedrlla
 import torch
 
 from fedtailor.agents import Agent
@@ -28,7 +29,7 @@ from fedtailor.runs.settings import experiment
 SEED = 100
 SHIPS = ("hapfl-2", "hapfl-3")  # what reaches its bar (docs/results/policies.md); the others stay here, as candidates
 CANDIDATES = Path(__file__).parent / "candidates"
-ACTS = ("actor", "heads", "normaliser")  # what a policy needs to act; critic and optimiser stay behind
+ACTS = ("actor", "networks", "heads", "normaliser")  # what a policy needs to act; PPO's critic stays behind
 TINY = {"data": {"source": "digits", "clients": 4}, "model": {"name": "mlp"}, "rounds": 1}
 
 
@@ -75,9 +76,19 @@ def bwa_policies() -> None:
         write(method, method, {"adjustment": agent}, settings, learned=learned, data=list(pools))
 
 
+def pfedrlla_policy() -> None:
+    pools = {source: federations.pool(source) for source in federations.SOURCES}
+    agent = pfedrlla.agent_of(pfedrlla.train(pools, SEED))
+    table = {**pfedrlla.TABLE, "hidden": list(pfedrlla.HIDDEN), "learn": "auto"}
+    learned = "the gradient of the loss of the mixes that clients would deploy, in replays of small federations"
+    about = {"learned": learned, "decisions": pfedrlla.DECISIONS, "data": list(pools)}
+    write("pfedrlla-after", "pfedrlla-after", {"head-weights": agent}, {"agents": {"head_weights": table}}, **about)
+
+
 PROGRAMS: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
     "hapfl-2": (("hapfl-2",), lambda: hapfl_policies(2)),
     "hapfl-3": (("hapfl-3",), lambda: hapfl_policies(3)),
+    "pfedrlla-after": (("pfedrlla-after",), pfedrlla_policy),
     "bwa": (("bwa", "adaptive-b", "adaptive-aw"), bwa_policies),
 }
 

@@ -1,6 +1,7 @@
 """Which policy the agents of a run begin with."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import fedtailor
 from fedtailor.methods import AgentMethod, find
 from fedtailor.parties import policy as policies
 from fedtailor.parties.policy import CARD, SHIPPED, TENSORS, shipped_policies
-from fedtailor.runs.policies import built_in_digest
+from fedtailor.runs.policies import BEHIND_FIXED, PAGE, REASONS, built_in_digest
 from fedtailor.runs.reproduce.plan import make_plan
 from fedtailor.views.drawings.hapfl import turns
 
@@ -108,6 +109,32 @@ def test_where_no_policy_is_shipped_the_best_rule_decides_and_the_run_says_so(na
         assert done.settings["method"]["policy"] == "none"
         (said,) = [text for text in done.warnings if "decides, not an agent" in text]
     assert said.startswith(f"{name}: the rule ")
+    assert said.endswith(f"not an agent: {REASONS[name]} ({PAGE})")
+
+
+def test_the_reasons_for_rules_are_what_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
+
+    def outcomes(row: str, other: str) -> set[str]:
+        (line,) = re.findall(rf"^\* {row} against {other}: (.*?)(?: of \d+)(?:;.*)?\.$", page, re.MULTILINE)
+        return {part.rpartition(" in ")[0] for part in line.split(", ")}
+
+    for name, reason in REASONS.items():
+        if reason == BEHIND_FIXED:
+            assert "behind" in outcomes(name, "always .")
+        assert ("we trained no policy" in reason) == (find(name).name in ("pfedrlla", "fedddrl"))
+    assert outcomes("adaptive-aw", "prior") == {"level"}
+    assert outcomes("the agent", "trained 1") == {"level"}
+    assert "behind FedAvg" in page
+
+
+def test_a_method_of_the_users_own_does_not_inherit_a_reason(tmp_path: Path) -> None:
+    class Mine(find("bwa")):  # type: ignore[misc]
+        pass
+
+    with fedtailor.run({**SHORT, "method": Mine()}, folder=tmp_path / "run") as done:
+        (said,) = [text for text in done.warnings if "decides, not an agent" in text]
+    assert said.endswith("not an agent: the package has no policy for it")
 
 
 def test_a_policy_that_does_not_fit_gives_way_to_the_best_rule(tmp_path: Path) -> None:
