@@ -72,7 +72,8 @@ def reproduce(
     if from_records:
         if not any(step.key in found.records for name in chosen for step in house.steps_of(plan, name)):
             raise UserError(
-                f"{recipe} has no records of {', '.join(chosen)} with this results version and these settings"
+                f"{recipe} has no records of {', '.join(chosen)} with this results version and these settings: "
+                "its pages stay as they are"
             )
         records = dict(found.records)
     else:

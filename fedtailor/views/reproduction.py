@@ -3,7 +3,9 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -20,11 +22,13 @@ from fedtailor.views.numbers import NOTHING, duration, figures
 from fedtailor.views.reproduction_pictures import draw_table
 from fedtailor.views.tables import Grid, superscript
 
+NOT_MADE = "Not made yet"
 CLAIMS = (
     "A claim holds if the criterion above says that the row is ahead of the claimed difference, and does not if it is "
     "behind it."
 )
 LEVEL = "A claim of being at least level also holds if the rows are level."
+DECIDED, CLAIMED = "What is decided", "Claims"  # the sections of a page that are no table
 AHEAD, BEST, BEHIND = "▲", "△", "▼"
 MARKS = (
     f"{AHEAD}: the best mean of its column, and all others are behind it; {BEST}: the best mean, but not ahead of all "
@@ -32,16 +36,30 @@ MARKS = (
 )
 
 
-def write_pages(plan: Plan, chosen: Sequence[str], records: Mapping[str, Record], folder: Path) -> list[Path]:
+@dataclass(frozen=True)
+class Written:
+    """What a reproduction wrote, and a sentence for each page that it left as it is."""
+
+    files: list[Path]
+    kept: list[str]
+
+
+def write_pages(plan: Plan, chosen: Sequence[str], records: Mapping[str, Record], folder: Path) -> Written:
     """Write the pages of the chosen tables, and what belongs to them.
 
-    A page shows all of its tables, also those that were not chosen, as far as there are records.
+    A page shows all of its tables, also those that were not chosen, as far as there are records. A page stays as it is
+    if it shows a table that no run has a record of: it still says by which version it was made.
     """
     pages = dict.fromkeys(page_of(plan, name) for name in chosen)
     written: list[Path] = []
+    kept: list[str] = []
     for page in pages:
         names = [name for name in plan.declaration.tables if page_of(plan, name) == page]
         tables = {name: make_table(plan, name, records) for name in names}
+        gone = [name for name, table in tables.items() if _without_records(plan, table)]
+        if gone and (len(gone) == len(tables) or _shows_others(folder / f"{page}.md", tables.keys() - gone, plan)):
+            kept.append(_kept_text(plan, folder / f"{page}.md", gone))
+            continue
         beside = folder / page
         beside.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
@@ -49,11 +67,11 @@ def write_pages(plan: Plan, chosen: Sequence[str], records: Mapping[str, Record]
         place = folder / f"{page}.md"
         write_whole(place, page_text(plan, page, tables, records))
         written.insert(len(written) - sum(path.parent == beside for path in written), place)
-    return written
+    return Written(written, kept)
 
 
 def show_reproduction(
-    plan: Plan, chosen: Sequence[str], records: Mapping[str, Record], written: Sequence[Path], as_json: bool
+    plan: Plan, chosen: Sequence[str], records: Mapping[str, Record], written: Written, as_json: bool
 ) -> None:
     """Print the chosen tables, the claims that they decide, and where the pages are."""
     tables = {name: make_table(plan, name, records) for name in chosen}
@@ -64,7 +82,8 @@ def show_reproduction(
             {"claim": one.claim.says, "column": one.column, "against": one.other, "verdict": one.verdict}
             for one in decisions
         ]
-        console.show_json({"written": list(map(str, written)), "missing": counts, "claims": claims})
+        files = list(map(str, written.files))
+        console.show_json({"written": files, "kept": written.kept, "missing": counts, "claims": claims})
         return
     for table in tables.values():
         console.show(table_grid(table).fitting(console.results().width).page())
@@ -72,7 +91,10 @@ def show_reproduction(
             console.show(lacking)
     if decisions:
         console.show(claims_grid(decisions).rich())
-    console.show(f"pages: {', '.join(str(path) for path in written if path.suffix == '.md')}")
+    for sentence in written.kept:
+        console.show(sentence)
+    if pages := [str(path) for path in written.files if path.suffix == ".md"]:
+        console.show(f"pages: {', '.join(pages)}")
 
 
 def todo_grid(found: Todo) -> list[RenderableType]:
@@ -123,10 +145,10 @@ def page_text(plan: Plan, page: str, tables: Mapping[str, Table], records: Mappi
     decisions = decide(plan, tables)
     made = sum(len(_outcomes(table)) for table in tables.values()) + len(decisions)
     if made:
-        parts += ["## What is decided", "", f"{CRITERION} {comparisons_text(made)} {MARKS}", ""]
+        parts += [f"## {DECIDED}", "", f"{CRITERION} {comparisons_text(made)} {MARKS}", ""]
     if decisions:
         said = f"{CLAIMS} {LEVEL}" if any(one.claim.level for one in decisions) else CLAIMS
-        parts += ["## Claims", "", said, "", claims_grid(decisions).markdown()]
+        parts += [f"## {CLAIMED}", "", said, "", claims_grid(decisions).markdown()]
     return "\n".join([*parts, _made(plan, tables, records), ""])
 
 
@@ -215,9 +237,29 @@ def missing_text(plan: Plan, table: Table) -> str:
         return ""
     total = len(steps_of(plan, table.name))
     left = len(table.missing)
-    if left >= total:
-        return f"Not made yet: `{command_of(plan, [table.name])}`."
+    if _without_records(plan, table):
+        return f"{NOT_MADE}: `{command_of(plan, [table.name])}`."
     return f"Not complete: {left} of {total} runs are missing; `{command_of(plan, [table.name])}` makes them."
+
+
+def _without_records(plan: Plan, table: Table) -> bool:
+    return len(table.missing) >= len(steps_of(plan, table.name))
+
+
+def _shows_others(place: Path, tables: Iterable[str], plan: Plan) -> bool:
+    """Whether a page has a section with content besides those of these tables, such as an earlier version's."""
+    if not place.exists():
+        return False
+    known = {plan.declaration.tables[name].title for name in tables} | {DECIDED, CLAIMED}
+    sections = re.split(r"^## (.*)\n", place.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    pairs = zip(sections[::2], sections[1::2], strict=True)
+    return any(title not in known and not re.search(f"^{NOT_MADE}", body, re.MULTILINE) for title, body in pairs)
+
+
+def _kept_text(plan: Plan, place: Path, gone: Sequence[str]) -> str:
+    """Why a page is not written, in a sentence."""
+    what = f"{place} stays as it is" if place.exists() else f"{place} is not written"
+    return f"{what}: there is no record of {', '.join(gone)}; `{command_of(plan, gone)}` runs what is missing."
 
 
 def _section(plan: Plan, page: str, name: str, table: Table) -> list[str]:
@@ -226,7 +268,7 @@ def _section(plan: Plan, page: str, name: str, table: Table) -> list[str]:
     if declared.about:
         parts += [declared.about, ""]
     lacking = missing_text(plan, table)
-    if lacking.startswith("Not made"):
+    if lacking.startswith(NOT_MADE):
         return [*parts, lacking, ""]
     parts += [table_grid(table).markdown()]
     for column in table.paper_columns:

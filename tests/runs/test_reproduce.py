@@ -427,6 +427,54 @@ def test_without_any_record_there_is_nothing_to_make_pages_from(
     assert "has no records of accuracy, cost" in capsys.readouterr().err
 
 
+COST_OF_MORE = (
+    DECLARED.replace('experiment = "tiny"\ncolumns = ["bytes"', 'experiment = "more"\ncolumns = ["bytes"')
+    + '[experiments.more]\nbase = "tiny.toml"\nset = { rounds = 1 }\n'
+)
+
+
+def test_a_page_whose_runs_are_gone_stays_as_it_is(
+    made: Path, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It still says by which version it was made; no file beside it changes either."""
+    shutil.copytree(made / "pages", copy / "pages")
+    before = {file: file.read_bytes() for file in (copy / "pages").rglob("*.*")}
+    for module in (plan, records):
+        monkeypatch.setattr(module, "RESULTS", RESULTS + 1)
+    assert reproduce(copy / "tiny", copy, "--from-records") == 2
+    assert "its pages stay as they are" in capsys.readouterr().err
+    (copy / "tiny" / "reproduce.toml").write_text(COST_OF_MORE)
+    assert reproduce(copy / "tiny", copy, "cost") == 0  # with runs, of one of its two tables
+    assert {file: file.read_bytes() for file in (copy / "pages").rglob("*.*")} == before
+    sentence = "tiny.md stays as it is: there is no record of accuracy; `fedtailor reproduce recipes/tiny accuracy`"
+    assert sentence in capsys.readouterr().out.replace("\n", " ")
+    assert f"results version {RESULTS};" in (copy / "pages" / "tiny.md").read_text()
+    assert reproduce(copy / "tiny", copy, "--from-records", "--json") == 0
+    assert sentence in json.loads(capsys.readouterr().out)["kept"][0]
+    assert reproduce(copy / "tiny", copy) == 0  # now with all runs
+    assert "## Cost\n" in (copy / "pages" / "tiny.md").read_text()
+    assert (copy / "pages" / "tiny.md").read_bytes() != before[copy / "pages" / "tiny.md"]
+
+
+def test_a_page_without_any_record_is_not_begun(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    declared = COST_OF_MORE.replace("[tables.cost]", '[tables.cost]\npage = "other"')
+    (copy / "tiny" / "reproduce.toml").write_text(declared)
+    assert reproduce(copy / "tiny", copy, "--from-records") == 0
+    assert "other.md is not written: there is no record of cost" in capsys.readouterr().out.replace("\n", " ")
+    assert [file.name for file in (copy / "pages").iterdir() if file.suffix == ".md"] == ["tiny.md"]
+
+
+def test_a_page_that_shows_only_what_has_records_is_written_again(copy: Path) -> None:
+    """A table that was never made does not hold the page."""
+    (copy / "tiny" / "reproduce.toml").write_text(COST_OF_MORE)
+    for _ in range(2):
+        assert reproduce(copy / "tiny", copy, "--from-records") == 0
+        text = (copy / "pages" / "tiny.md").read_text()
+        assert "Not made yet: `fedtailor reproduce recipes/tiny cost`." in text
+        (copy / "pages" / "tiny.md").write_text(text.replace("| fedavg", "| changed"))
+    assert "| fedavg" in text
+
+
 RECIPES = sorted(path.parent for path in (Path(__file__).parents[2] / "recipes").glob("*/reproduce.toml"))
 
 
