@@ -5,7 +5,8 @@ that the worker itself measured is its way there and back: of a call (a network 
 of 4 MB whose payload all clients share) and of a megabyte down (each client with a payload of its own); and how busy
 the coordinator is with it. The processes engine, whose every task brings its payload, for comparison. Then 100 MB of
 data are placed, and what the model predicts for a cohort on one worker, two, ... up to all cores is compared with what
-it takes (``curve``); there the coordinator and the workers share the cores, which the model does not know.
+it takes (``curve``, for both networks; the large one trains longer); there the coordinator and the workers share the
+cores, which the model does not know.
 
 ``forecast``: what the model says for a cohort of 1,000 on more workers than this machine has. It assumes that every
 worker has a core as fast as one here, that the coordinator has a core of its own, that all tasks take equally long, and
@@ -39,6 +40,7 @@ from fedtailor.weights import nbytes
 CLIENTS = 40
 TIMES = 3
 SMALL, LARGE = [32], [13_300]  # widths of the hidden layer
+CURVES = {"10 kB": (SMALL, 1, 200), "4 MB": (LARGE, 20, 40)}  # hidden layer, epochs, clients in a round
 COHORT, FORECAST, LINK = 1000, (2, 8, 64, 512), 1000  # clients, workers, megabits per second
 WORKLOADS = {  # seconds of a task, megabytes that a client sends
     "10 kB, 5 ms": (0.005, 0.01),
@@ -47,9 +49,9 @@ WORKLOADS = {  # seconds of a task, megabytes that a client sends
 }
 
 
-def job_of(hidden: list[int], federation: Federation) -> Job:
+def job_of(hidden: list[int], federation: Federation, epochs: int = 1) -> Job:
     model = ModelSettings(name="mlp", arguments={"hidden": hidden})
-    return Job(find("fedavg")(), model, TrainingSettings(epochs=1, lr=0.01), 0, federation)
+    return Job(find("fedavg")(), model, TrainingSettings(epochs=epochs, lr=0.01), 0, federation)
 
 
 def tasks_of(job: Job, shared: bool, count: int = CLIENTS) -> list[Task]:
@@ -153,9 +155,20 @@ def forecast(found: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def prediction(found: dict[str, Any], federation: Federation, workers: int) -> dict[str, Any]:
-    """A cohort of 200 on several workers: measured, and as the cost model has it from one worker's constants."""
-    count, job = 200, job_of(SMALL, federation)
+def curve(found: dict[str, Any], federation: Federation) -> dict[str, Any]:
+    """Cohorts on one worker, two, ... up to all cores."""
+    drawn: dict[str, Any] = {}
+    for name, (hidden, epochs, count) in CURVES.items():
+        job = job_of(hidden, federation, epochs)
+        rows = {str(n): prediction(found, job, n, count) for n in range(1, cores() + 1)}
+        for row in rows.values():
+            row["over_one_worker"] = round(rows["1"]["seconds"] / row["seconds"], 2)
+        drawn[name] = {"cohort": count, "workers": rows}
+    return drawn
+
+
+def prediction(found: dict[str, Any], job: Job, workers: int, count: int) -> dict[str, float]:
+    """A cohort on several workers: measured, and as the cost model has it from one worker's constants."""
     tasks = tasks_of(job, True, count)
     with Ray(workers) as engine:
         engine.start(job)
@@ -167,14 +180,11 @@ def prediction(found: dict[str, Any], federation: Federation, workers: int) -> d
             results = list(engine.run(tasks))
             walls.append(time.perf_counter() - begin)
             works.append(statistics.fmean(result.seconds for result in results))
-    task = statistics.median(works)
-    predicted = max(parts(found, count, workers, task, 0.0).values())
+    task, up = statistics.median(works), len(encode(*result_message(results[:1]))) / 1e6
     return {
-        "cohort": count,
-        "workers": workers,
         "ms_per_task": round(1e3 * task, 2),
         "seconds": round(statistics.median(walls), 3),
-        "predicted": round(predicted, 3),
+        "predicted": round(max(parts(found, count, workers, task, up).values()), 3),
     }
 
 
@@ -194,7 +204,7 @@ def measure() -> dict[str, Any]:
         **placed,
         "start_seconds": {"local Ray": round(opened - begin, 1), "first worker": round(ready - opened, 1)},
         "processes": processes,
-        "curve": [prediction(found, federation, workers) for workers in range(1, cores() + 1)],
+        "curve": curve(found, federation),
         "forecast": forecast(found),
         "clients": CLIENTS,
         "times": TIMES,

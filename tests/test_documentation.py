@@ -1,5 +1,6 @@
 """What the documentation shows works, and what it quotes was written by a command."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -168,6 +169,18 @@ def test_tests_that_a_page_names_exist(page: Path) -> None:
         assert f"def {name}(" in defined, f"{page.name} names {name}"
     for file in re.findall(r"`(test_\w+\.py)`", text):
         assert next((ROOT / "tests").rglob(file), None), f"{page.name} names {file}"
+
+
+def test_the_constants_of_ray_are_those_of_the_measured_page() -> None:
+    """The page of Ray names what is measured, and leaves the numbers to the page that the benchmark writes."""
+    text = (DOCS / "ray.md").read_text(encoding="utf-8")
+    section = text.partition("## What to expect of scaling")[2].partition("\n## ")[0]
+    assert not re.search(r"\d (ms|s|MB)\b", section)
+    measured = json.loads(blocks(DOCS / "results" / "ray-cost.md", "json")[0])
+    table = "".join(line for line in section.splitlines() if line.startswith("|"))
+    named = [*re.findall(r"`(\w+)`", table), "curve", "forecast", "processes"]
+    assert len(named) == 13
+    assert set(named) <= measured.keys()
 
 
 def test_the_page_of_the_methods_is_what_the_command_writes() -> None:
