@@ -159,6 +159,39 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def map_of_the_house() -> list[tuple[str, str]]:
+    """The rows of "Where does X live?": X and its places."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = page[page.index("| X | place |") :].partition("\n\n")[0]
+    return [(what, places) for what, places in re.findall(r"^\| (.+?) \| (.+) \|$", table, re.MULTILINE)][2:]
+
+
+def test_the_map_says_where_at_least_twenty_things_live() -> None:
+    assert len({what for what, _ in map_of_the_house()}) == len(map_of_the_house()) >= 20
+
+
+@pytest.mark.parametrize(("what", "places"), map_of_the_house())
+def test_every_path_and_name_of_the_map_exists(what: str, places: str) -> None:
+    marked = re.findall(r"`(.+?)`", f"{what} {places}")
+    paths = [word for word in marked if re.fullmatch(r"[\w./-]+(/|\.(py|js|json|toml))", word)]
+    found = {path: [root / path for root in (ROOT / "fedtailor", ROOT) if (root / path).exists()] for path in paths}
+    assert all(found.values()), f"{what}: {[path for path, places in found.items() if not places]} does not exist"
+    assert paths or "<paper>" in places, what
+    files = [places[0] for places in found.values() if places[0].suffix == ".py"]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    for name in (word for word in marked if re.fullmatch(r"[A-Z]\w+(\.\w+)?", word)):
+        for part in name.split("."):
+            assert re.search(rf"^\s*(class |def )?{part}\b", text, re.MULTILINE), (
+                f"{what}: {name} is in none of {paths}"
+            )
+
+
+def test_the_map_has_every_room() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in (ROOT / "fedtailor").glob("*/__init__.py")}
+    assert rooms <= set(re.findall(r"^(\w+)/", page, re.MULTILINE))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_tests_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
