@@ -9,8 +9,9 @@ clients take part in all rounds.
 ``passes`` is the ratio of forward and backward passes (``Method.passes``). ``needed`` is what follows from it, with two
 corrections that bare torch measures in the same turns: a mini-batch cut into pieces (``Method.pieces``, Per-FedAvg)
 costs what passes over such pieces cost, and arithmetic on whole models in every step (``Method.arithmetic``, APPLE)
-costs so many multiply-adds of models that are not in the cache. ``over`` is ``measured / needed``; messages, states and
-all other arithmetic count as overhead. Example: ``FEDTAILOR_DATA=... python benchmarks/methods.py fedala fedrep``.
+costs this number of multiply-adds of models that are not in the cache. ``over`` is ``measured / needed``; messages,
+states and all other arithmetic count as overhead. Example:
+``FEDTAILOR_DATA=... python benchmarks/methods.py fedala fedrep``.
 Prints one JSON document.
 """
 

@@ -126,7 +126,7 @@ def measure(rounds: int) -> dict[str, Any]:
                     peers[name].round(kind)
                     turns.pass_on(label)
                     print(f"{label}: {turns.times[label][-1]:.2f} s", file=sys.stderr)
-            except RuntimeError as error:  # the others go on
+            except RuntimeError as error:  # the others continue
                 failed[name] = str(error)
             finally:
                 turns.leave(label)

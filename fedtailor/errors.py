@@ -29,7 +29,7 @@ def without_torch() -> UserError:
 
 
 def one_line(text: object, most: int = MAX_TEXT) -> str:
-    """A stranger's text for logs and records: one line of limited length, with control characters escaped.
+    """A text of unknown origin for logs and records: one line of limited length, with control characters escaped.
 
     >>> one_line("red: \x1b[31m")
     'red: \\x1b[31m'

@@ -23,7 +23,7 @@ REMEDY = "if you trust it, allow it with FEDTAILOR_ALLOW={name}"
 
 @dataclass(frozen=True)
 class Restriction:
-    """Which names of somebody else's may be imported, and what to tell the user about others."""
+    """The foreign names that may be imported, and the advice in the error for all others."""
 
     allowed: frozenset[str]
     remedy: str = REMEDY

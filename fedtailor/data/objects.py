@@ -1,6 +1,6 @@
 """Clients' data as Python objects: arrays, tensors, data sets, frames.
 
-Neither pandas nor Hugging Face datasets are imported here: who passes such an object has imported them.
+This module imports neither pandas nor Hugging Face datasets: a caller with such an object has imported them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

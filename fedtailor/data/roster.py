@@ -231,7 +231,7 @@ def _agreed(samples: Samples, entries: Sequence[Entry], settings: Preprocess) ->
 
 
 def misfit(entry: Entry, other: Entry) -> str | None:
-    """The name of what two nodes must have in common and have not; None if they fit."""
+    """The name of a property that two nodes should share and do not; None if they fit."""
     theirs = other.form
     return next((part for part, value in entry.form.items() if _differ(value, theirs[part])), None)
 

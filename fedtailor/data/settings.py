@@ -130,7 +130,7 @@ class DataSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _as_the_source_needs(cls, values: Any) -> Any:
-        """A data set that cannot be used as it is says what to do; the settings of the run then state it."""
+        """A source that needs pre-processing sets it, unless the user did, so that the run records it."""
         source = values.get("source") if isinstance(values, dict) and "preprocess" not in values else None
         known = SOURCES.get(source) if isinstance(source, str) else None
         return {**values, "preprocess": dict(known.preprocess)} if known and known.preprocess else values

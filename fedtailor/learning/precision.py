@@ -13,7 +13,7 @@ INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
 
 
 def computing(network: Network, precision: Precision) -> AbstractContextManager[None]:
-    """Meanwhile the network computes in this precision. Its weights stay in fp32."""
+    """Let the network compute in this precision inside the block. Its weights stay in fp32."""
     if precision == "auto":
         raise ValueError("precision = 'auto' is not resolved: see `resolved`")
     return in_bf16(network) if precision == "bf16" else nullcontext()

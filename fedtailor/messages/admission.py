@@ -1,4 +1,4 @@
-"""Messages of strangers: whatever is wrong with one is its sender's failure alone."""
+"""Reads messages of unknown origin: an error in one is a failure of its sender only."""
 
 import traceback
 from collections.abc import Callable

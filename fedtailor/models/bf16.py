@@ -16,7 +16,7 @@ from fedtailor.models.network import Network
 
 @contextmanager
 def in_bf16(network: Network) -> Iterator[None]:
-    """Meanwhile the network computes in bf16; its tensors, as ``weights`` and ``load`` see them, stay in fp32.
+    """Let the network compute in bf16 in the block; its tensors, as ``weights`` and ``load`` see them, stay in fp32.
 
     Examples
     --------

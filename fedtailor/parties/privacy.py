@@ -14,7 +14,7 @@ Generator = Literal["seeded", "system"]
 
 
 class Privacy(BaseModel):
-    """Differential privacy of clients: nobody learns from the models whether one client took part.
+    """Differential privacy of clients: the models do not show whether one client took part.
 
     The server adds clipped changes and Gaussian noise (McMahan et al., 2018). Private parts of the models stay on
     the clients and need no noise.
@@ -29,7 +29,7 @@ class Privacy(BaseModel):
     generator: Generator = Field(
         "seeded",
         description="seeded: noise of the run's streams, for simulations; system: noise of the operating system, "
-        "which nobody can repeat; a federation uses it",
+        "which cannot be repeated; a federation uses it",
     )
 
     @property

@@ -1,4 +1,4 @@
-"""What a run takes where its settings leave it open: devices for methods that decide by times, and sizes of models."""
+"""Fills what settings leave open: devices for methods that decide by times, and sizes of models."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -29,7 +29,7 @@ def compared(settings: Experiment, methods: Collection[Method]) -> Experiment:
 
 
 def completed(settings: Experiment, federation: Federation, remote: bool) -> Experiment:
-    """The settings as a run takes them; a real federation measures times and needs no devices."""
+    """The settings with all that they left open; a real federation measures times and needs no devices."""
     method = settings.method.completed(settings.model, inputs_of(federation.samples))
     devices = settings.devices
     if devices is None and settings.method.assumes_devices and not remote:

@@ -58,7 +58,7 @@ def run_episodes(
             engine.start(job)
             loop = RoundLoop(settings, job, engine, store, callbacks, deciders, policy, episodes)
             said = (*((store.meta("start") or {}).get("remarks", ())), *(store.meta("begins") or ()))
-            for sentence in (*said, *_doubts(settings, job, loop, engine.remote)):
+            for sentence in (*said, *_caveats(settings, job, loop, engine.remote)):
                 warn(store, callbacks, sentence)
             done = loop.server.moment.episode * settings.rounds + loop.server.round - 1
             callbacks.begin(settings.name, settings.rounds * episodes, done)
@@ -110,7 +110,7 @@ def _promises(settings: Experiment, job: Job, store: Store) -> list[Promise]:
     return [replace(promise, not_covered=(*promise.not_covered, learned)) for promise in promises]
 
 
-def _doubts(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> Iterator[str]:
+def _caveats(settings: Experiment, job: Job, loop: RoundLoop, remote: bool) -> Iterator[str]:
     """A sentence for every setting that makes the method inert or breaks one of its assumptions."""
     method = settings.method
     timeless = method.uses_clock and settings.devices is None and not remote

@@ -241,7 +241,7 @@ class Evaluator:
         return self.method.received_from_payload and not private
 
     def _payloads_for(self, clients: Sequence[int], server: Server, work: Round | None = None) -> dict[int, Payload]:
-        """The payloads that these clients would receive now; ``work`` learns who failed before."""
+        """The payloads that these clients would receive now; ``work`` records the clients that failed before."""
         prepared = self.method.prepare(server, clients)
         return dict(self.phases.drive(prepared, server, work or Round(server.moment), preview=True))
 

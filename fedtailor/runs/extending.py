@@ -1,4 +1,4 @@
-"""More rounds for a run, exactly as if it had been meant to have them from its start."""
+"""Gives a run more rounds, with the result of a run that has had them from its start."""
 
 import inspect
 import os
@@ -40,7 +40,7 @@ def check_extension(place: Path, settings: Experiment, job: Job) -> None:
 
 
 def extend(place: Path, store: Store, values: dict[str, Any]) -> None:
-    """Store the settings with more rounds, and delete what the run did because it was at its end."""
+    """Store the settings with more rounds, and delete the results of its former end."""
     old, every = store.meta("experiment")["rounds"], values["evaluation"]["every"]
     with store.transaction():
         for table in ("scores", "metrics", "measures"):

@@ -16,7 +16,7 @@ FORWARD = 1 / 3  # share of a forward pass in a training step
 
 
 def expected_seconds(made: Assembly, episodes: int = 1) -> float | None:
-    """About how long the rounds, evaluations and the final pass will take; None if it cannot be told.
+    """About how long the rounds, evaluations and the final pass will take; None if it cannot be estimated.
 
     It times a few mini-batches and counts those of the run. What a method does besides training is not in it, apart
     from the passes over the data that the method declares. The assembly's network is trained: use it for nothing else.

@@ -163,7 +163,7 @@ class Run:
         return [str(node["name"]) for node in self._store.meta("nodes") or []]
 
     def node_facts(self) -> list[dict[str, Any]]:
-        """What every node of a real federation told about itself: samples and versions; none for a simulation."""
+        """What every node of a real federation reported about itself: samples and versions; none for a simulation."""
         return list(self._store.meta("nodes") or [])
 
     @property

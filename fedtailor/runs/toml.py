@@ -13,7 +13,7 @@ def dumps(values: Mapping[str, Any]) -> str:
 
 
 def parse_value(text: str) -> Any:
-    """The value of a text that somebody typed; one that is not TOML is a string.
+    """The value of a text that a user typed; a text that is not TOML is a string.
 
     >>> parse_value("0.1"), parse_value("iid"), parse_value("[1, 2]")
     (0.1, 'iid', [1, 2])

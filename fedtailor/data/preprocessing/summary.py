@@ -1,4 +1,4 @@
-"""What a client tells of its training samples: counts and sums, never a sample."""
+"""What a client reports about its training samples: counts and sums, never a sample."""
 
 import math
 from collections.abc import Sequence

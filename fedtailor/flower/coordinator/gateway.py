@@ -106,8 +106,8 @@ class Gateway(ThreadingHTTPServer):
                 handler.key = key
             return True
 
-    def know(self, keys: list[str]) -> None:
-        """Let exactly these keys in, from now on; cut the connections of others."""
+    def set_keys(self, keys: list[str]) -> None:
+        """Admit exactly these keys from now on; cut all other connections."""
         with self._lock:
             self.known = {name: _public_key(name) for name in keys}
             for handler in [handler for handler in self._proven if handler.key not in self.known]:
@@ -338,4 +338,4 @@ if __name__ == "__main__":
     report(listening=server.server_address[1])
     threading.Thread(target=server.serve_forever, daemon=True).start()
     for line in sys.stdin:  # until the coordinator ends
-        server.know(json.loads(line)["known"])
+        server.set_keys(json.loads(line)["known"])

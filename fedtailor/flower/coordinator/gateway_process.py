@@ -60,8 +60,8 @@ class GatewayProcess:
         self._process = self._start()
         threading.Thread(target=self._supervise, daemon=True).start()
 
-    def know(self, keys: Mapping[str, bytes]) -> None:
-        """Let exactly these keys in, from now on."""
+    def set_keys(self, keys: Mapping[str, bytes]) -> None:
+        """Admit exactly these keys from now on."""
         self.known = dict(keys)
         self._settings["known"] = _encoded(keys)
         assert self._process.stdin is not None

@@ -204,5 +204,5 @@ class Nodes:
 
 
 def _fits(entry: Entry, group: list[Entry]) -> bool:
-    """Whether a node fits all of a group: who fits a first node that is decided fits the others too."""
+    """Whether a node fits every node of a group. If it fits a first node that is decided, it fits the others."""
     return all(misfit(entry, other) is None for other in (group if group[0].undecided else group[:1]))

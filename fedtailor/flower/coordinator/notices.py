@@ -1,4 +1,4 @@
-"""Sentences for the coordinator's user. Nodes and strangers have a part in their words and in their number."""
+"""Sentences for the coordinator's user. Nodes and unknown senders influence their words and their number."""
 
 import threading
 import time

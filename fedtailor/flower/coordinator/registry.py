@@ -64,7 +64,7 @@ class Registry:
 
     def _change(self, found: dict[str, bytes]) -> None:
         before, self._known = self._known, found
-        self.gateway.know(found)
+        self.gateway.set_keys(found)
         for name in [name for name in before if found.get(name) != before[name]]:
             self._control("unregister", name, b"")
             self._record("revoked", name, before[name])

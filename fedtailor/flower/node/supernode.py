@@ -80,7 +80,7 @@ class SuperNodeThread(threading.Thread):
                         raise Refused("another node takes part with this key: every node needs a key of its own")
                     self.say("the coordinator still regards this node as connected; trying again")
                 else:
-                    self.say(f"the connection ended ({_telling_line(reason)}); trying again")
+                    self.say(f"the connection ended ({_error_line(reason)}); trying again")
                 if time.monotonic() - began > 2 * max(RETRY_DELAYS):
                     attempts, refused_since = 0, None
             self.stop.wait(RETRY_DELAYS[min(attempts, len(RETRY_DELAYS) - 1)])
@@ -154,7 +154,7 @@ class SuperNodeThread(threading.Thread):
         return programs.Program("the executor", command, self.home, self.home / "executor.log")
 
 
-def _telling_line(text: str) -> str:
+def _error_line(text: str) -> str:
     """Return the last line of a log that names an error, or the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "code:" in line or "Error" in line or "error" in line]

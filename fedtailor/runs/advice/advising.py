@@ -113,7 +113,7 @@ def advise(
         reasons=tuple(reasons(traits, standings, spec(settings.method), private)),
         best=best,
         written=place / "best.toml",
-        notes=(*plan.doubts(settings, candidates, first), *race.notes),
+        notes=(*plan.caveats(settings, candidates, first), *race.notes),
     )
     text = plan.as_toml(best, ["Recommended by 'fedtailor advise':", *made.reasons])
     made.written.write_text(text, encoding="utf-8")
@@ -131,7 +131,7 @@ def _best(settings: Experiment, race: Race, method: str) -> Experiment:
 
 
 def _furthest(race: Race) -> list[Result]:
-    """The best result of every method in the last stage that it reached; who came further stands first."""
+    """The best result of every method in the last stage that it reached; methods that came further stand first."""
     found: dict[str, Result] = {}
     for stage in reversed(race.stages):
         for result in stage.results:

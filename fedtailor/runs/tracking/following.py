@@ -1,4 +1,4 @@
-"""Follows a run while it goes: a thread per tracker, so that a slow or broken one does not hold up a round."""
+"""Follows a run in progress: a thread per tracker, so that a slow or broken one does not hold up a round."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -52,7 +52,7 @@ class Mirror:
         set_complete(self.folder, self.name, ending.finished)
 
     def close(self) -> None:
-        """Close the copy: the next call opens it again, and looks what it has."""
+        """Close the copy: the next call opens it again and looks up what it holds."""
         before, self._tracker, self._last = self._tracker, None, 0
         if before is not None:
             before.close()
@@ -76,7 +76,7 @@ def track(folder: str | Path, to: Iterable[str] | None = None) -> list[str]:
     Raises
     ------
     UserError
-        If there is no such folder, a tracker is not installed, the run is going on, or a tracker fails.
+        If there is no such folder, a tracker is not installed, the run is running, or a tracker fails.
 
     Examples
     --------

@@ -79,7 +79,7 @@ class WandB(Tracker):
             self._check(files.parent)
 
     def _check(self, folder: Path) -> None:
-        """Another process writes the file, a moment later: look whether it could."""
+        """Check that the other process, which writes the file a moment later, could write it."""
         end = time.monotonic() + PATIENCE
         while missing := self._sent - {step for path in folder.glob("*.wandb") for step in steps(path)}:
             if time.monotonic() > end:

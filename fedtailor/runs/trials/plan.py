@@ -105,7 +105,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
         raise UserError("--seeds: a seed appears twice, which would count one run as two")
 
 
-def doubts(settings: Experiment, all_settings: Iterable[Experiment], data: Federation) -> list[str]:
+def caveats(settings: Experiment, all_settings: Iterable[Experiment], data: Federation) -> list[str]:
     """What a reader must know about the values of a search; ``all_settings`` are those of the methods in it."""
     notes = []
     if empty := int((data.test.sizes == 0).sum()):

@@ -67,7 +67,7 @@ class Paused(Interrupted):
 
 
 class _Pause(Callback):
-    """Ends a run after a round; tells every round."""
+    """Ends a run after a round; calls ``after_round`` in every round."""
 
     def __init__(self, folder: Path, until: int, after_round: Callable[[], None]):
         self.folder, self.until, self.after_round = folder, until, after_round

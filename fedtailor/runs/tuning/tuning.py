@@ -95,7 +95,7 @@ def tune(
     }
     with TrialRunner(place, whole_plan, settings.engine, data, callback or SearchCallback()) as runner:
         notes = [
-            *plan.doubts(settings, [one.settings for one in searches], first),
+            *plan.caveats(settings, [one.settings for one in searches], first),
             *carry_out(runner, searches, trials, minutes),
         ]
     found = sorted((_tuned(one) for one in searches), key=lambda tuned: -sign * (tuned.best.value or 0.0))

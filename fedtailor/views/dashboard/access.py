@@ -1,4 +1,4 @@
-"""Who may use the dashboard: a token in the address, or a password; never another origin."""
+"""Decides who may use the dashboard: a token in the address or a password admits; other origins are refused."""
 
 import hmac
 import secrets
@@ -36,7 +36,7 @@ class Access:
         """Whether a request was made by another page, or names a host that is not this one."""
         host = headers.get("Host", "")
         if self.host in LOOPBACK and _name(host) not in LOOPBACK:
-            return True  # a name that somebody points at this machine
+            return True  # a foreign name that leads to this machine
         origin = headers.get("Origin")
         if origin is not None and origin != f"http://{host}":
             return True

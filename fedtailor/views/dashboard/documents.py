@@ -139,7 +139,7 @@ def method_document(folder: Path) -> Document:
 
 
 def data_document(folder: Path, client: str | None = None) -> Document:
-    """Who has which classes, or which of them one client has; a sentence if the data cannot be read here."""
+    """The classes of every client, or of one client; a sentence if the data cannot be read here."""
     try:
         with Run(folder) as run:
             if client is None:

@@ -1,4 +1,4 @@
-"""The form that starts a run, made from the settings' own schema; and settings from what somebody typed into it."""
+"""The form that starts a run, made from the settings' own schema; and settings from what a user typed into it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -183,7 +183,7 @@ def _value(field: Field, text: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as somebody would type it; nothing for none."""
+    """A value as a user would type it; empty for None."""
     if value is None:
         return ""
     return value if isinstance(value, str) else toml.value_text(value)

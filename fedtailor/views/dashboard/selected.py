@@ -1,4 +1,4 @@
-"""Compares the runs that somebody ticked in the dashboard."""
+"""Compares the runs that a user selected in the dashboard."""
 
 import json
 import math

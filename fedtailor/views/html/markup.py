@@ -78,7 +78,7 @@ def section(title: str, *children: Any, id: str | None = None) -> Html:
 
 
 def details(title: str, *children: Any) -> Html:
-    """A part of a page that is closed until somebody opens it."""
+    """A part of a page that is closed until the reader opens it."""
     return element("details", element("summary", title), *children)
 
 

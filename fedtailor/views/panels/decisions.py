@@ -1,4 +1,4 @@
-"""Any declared decision: what was answered in every round and about whom, what the agent saw, and its rewards."""
+"""Any declared decision: its answers in every round by client, what the agent saw, and its rewards."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
