@@ -8,7 +8,16 @@ CPU_BUILD = "PyTorch's install page has the command for the CPU build"
 
 
 class UserError(Exception):
-    """Something the user can put right; the message is one sentence that says how."""
+    """Something the user can put right; the message is one sentence that says how.
+
+    Examples
+    --------
+    >>> try:
+    ...     fedtailor.run({"method": {"name": "fedpr"}})
+    ... except fedtailor.UserError as error:
+    ...     print(str(error).partition(" (")[0])
+    experiment: unknown method 'fedpr': did you mean 'fedper'?
+    """
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

@@ -36,6 +36,25 @@ class Federation:
     """The clients' data: all samples once, and the rows of each client.
 
     `build` makes one from settings, `Federation.from_clients` from Python objects.
+
+    Attributes
+    ----------
+    samples : Samples
+        Inputs, labels and groups of all samples.
+    train, val, test : Shares
+        The samples of each client by part.
+    labels : tuple of str
+        The clients' own names; empty if they have none.
+    new : int
+        The number of new clients, which are the last ones and never take part.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, y = np.zeros((8, 3)), np.arange(8) % 2
+    >>> federation = fedtailor.Federation.from_clients({"anna": (x, y), "bert": (x, y)})
+    >>> federation.clients, len(federation.samples.y)
+    (2, 16)
     """
 
     samples: Samples

@@ -163,9 +163,8 @@ class Client:
 
         Examples
         --------
-        >>> client.train()
-        >>> client.train("head", epochs=5)
-        >>> client.train(toward=client.received, pull=0.1)
+        >>> trace = client.train("head", epochs=5)
+        >>> trace = client.train(toward=client.received, pull=0.1)
         """
         if options.lr is None:
             options = replace(options, lr=self.lr)

@@ -25,6 +25,13 @@ class AgentTables(BaseModel):
     """The agents of a method, with a field for each decision: ``[method.agents.<decision>]``.
 
     A setting that the user leaves out has the method's own default, not that of the agent's class.
+
+    Examples
+    --------
+    >>> class Agents(AgentTables):
+    ...     size: PPOSettings = PPOSettings(actor_lr=0.02)
+    >>> Agents.model_validate({"size": {"discount": 0.5}}).of("size").actor_lr
+    0.02
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,7 +76,22 @@ def known_deciders(agent: AgentSettings, rules: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Feature:
-    """Numbers that describe a slot to an agent. With a ``scale`` the agent sees their logarithm."""
+    """Numbers that describe a slot to an agent.
+
+    Parameters
+    ----------
+    name : str
+        The name, in records and in the documentation.
+    width : int
+        How many numbers the feature has.
+    scale : {"", "log", "log1p"}
+        With a scale the agent sees the logarithm.
+
+    Examples
+    --------
+    >>> Feature("seconds", scale="log"), Feature("shares of classes", width=10)
+    (Feature(name='seconds', width=1, scale='log'), Feature(name='shares of classes', width=10, scale=''))
+    """
 
     name: str
     width: int = 1
@@ -108,6 +130,13 @@ class Decision:
         The action in the first ``warmup`` rounds.
     options
         Arguments of the agent that users cannot set.
+
+    Examples
+    --------
+    >>> features = [Feature("samples", scale="log"), Feature("loss")]
+    >>> decision = Decision("size", features, {"size": Categorical(3)}, PPOSettings(), slots=5)
+    >>> decision.width, decision.agent.decider
+    (2, 'agent')
     """
 
     name: str
@@ -230,6 +259,21 @@ class Decided:
     """A decision that was made.
 
     ``decision["weights"]`` is ``{client: weight}``, or one number if the kind of action is shared by all.
+
+    Attributes
+    ----------
+    question : Question
+        The question, with its slots filled.
+    action : Tensor
+        The whole action, as the agent gave it.
+    round : int
+        The round of the decision.
+
+    Examples
+    --------
+    >>> def finish(self, server: Server, replies: Replies) -> Steps:
+    ...     decision = server.decisions["size", None]
+    ...     yield Reward(decision, -max(decision["size"][client] for client in replies))
     """
 
     question: Question

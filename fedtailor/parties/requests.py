@@ -20,6 +20,20 @@ class Ask:
 
     ``replies = yield Ask("assess", {client: payload})`` calls ``method.assess(client, payload) -> Payload`` on each
     client. Clients that failed are missing from the replies; ``replies.failed`` has the reasons.
+
+    Parameters
+    ----------
+    name : str
+        The name of the method's function.
+    payloads : mapping of int to Payload
+        What each client receives. Other clients are not asked.
+
+    Examples
+    --------
+    >>> def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
+    ...     payload = Payload({"model": server.weights})
+    ...     replies = yield Ask("assess", dict.fromkeys(cohort, payload))
+    ...     return {client: payload for client in replies}
     """
 
     name: str
@@ -45,6 +59,12 @@ class Decide:
         Keys of rows whose slots are masked as empty.
     context
         Values that deciders and rewards need but the agent does not see. They are kept with the decision.
+
+    Examples
+    --------
+    >>> def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
+    ...     decision = yield Decide("size", {client: [server.sizes[client]] for client in cohort})
+    ...     return {client: Payload(config={"size": decision["size"][client]}) for client in cohort}
     """
 
     name: str
@@ -58,7 +78,21 @@ class Decide:
 class Reward:
     """The reward of a decision: ``yield Reward(decision, 0.3)``.
 
-    ``objective`` is what pre-training ranks episodes by; the reward by default.
+    Parameters
+    ----------
+    decision : Decided
+        The decision, which may be one of an earlier round.
+    value : float
+        The reward.
+    objective : float, optional
+        What pre-training ranks episodes by; the reward by default.
+
+    Examples
+    --------
+    >>> def finish(self, server: Server, replies: Replies) -> Steps:
+    ...     server.weights = server.average(replies)
+    ...     loss = sum(reply.number("loss") for reply in replies.values()) / len(replies)
+    ...     yield Reward(server.decisions["size", None], -loss)
     """
 
     decision: "Decided"

@@ -173,7 +173,7 @@ class Server:
         Examples
         --------
         >>> server.weights = server.average(replies)
-        >>> server.average(replies, "model/control", weights=dict.fromkeys(replies, 1.0))
+        >>> equal = server.average(replies, weights=dict.fromkeys(replies, 1.0))
         """
         if self.privacy.hides_clients:
             if (group, names, values) != ("model", None, None):

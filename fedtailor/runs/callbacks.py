@@ -41,6 +41,16 @@ class Callback:
     """Observes a run. Every function here does nothing; a subclass overrides those it needs.
 
     An exception in a callback ends the run at its last complete round.
+
+    Examples
+    --------
+    >>> class Bytes(fedtailor.Callback):
+    ...     def round_done(self, report):
+    ...         print(report.round, report.bytes_up > 0)
+    >>> settings = {"rounds": 2, "data": {"clients": 4, "samples": 200}}
+    >>> run = fedtailor.run(settings, folder="runs/counted", callbacks=Bytes())
+    1 True
+    2 True
     """
 
     def warning(self, sentence: str) -> None:

@@ -40,6 +40,16 @@ def picture(of: Run | Comparison, name: str = "curves") -> Picture:
         What to draw.
     name : str
         One of the pictures that ``fedtailor draw`` writes: ``curves``, ``rewards``, and those of the method.
+
+    Returns
+    -------
+    Picture
+        A notebook shows it at the end of a cell.
+
+    Examples
+    --------
+    >>> fedtailor.picture(fedtailor.Run("runs/first"), "curves").png[1:4]
+    b'PNG'
     """
     if isinstance(of, Comparison):
         return Picture(comparison_figure(of))

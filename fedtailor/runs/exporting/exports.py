@@ -179,7 +179,30 @@ def export_server(
     licence: str | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write all models of the server into one folder: the global model, those of groups, those of sizes."""
+    """Write all models of the server into one folder: the global model, those of groups, those of sizes.
+
+    Parameters
+    ----------
+    run : str or Path
+        The folder of the run.
+    target : str or Path
+        The folder to write, which must not exist. Each model gets a folder in it.
+    formats, licence
+        As in `export_global`.
+    progress : callable, optional
+        Called with the number of finished models and of all.
+
+    Returns
+    -------
+    Exported
+        The folder of each model by its name.
+
+    Examples
+    --------
+    >>> exported = fedtailor.export_server("runs/first-comparison/fedavg-s0", "exports/server")
+    >>> list(exported.models)
+    ['global']
+    """
     chosen, place = chosen_formats(formats), Path(target)
     with RunModels(run) as models, folder_at_once(place, is_of_exports) as draft:
         held = models.server()

@@ -166,6 +166,14 @@ def load_onnx(folder: str | Path) -> OnnxModel:
     -------
     OnnxModel
         The program and its card.
+
+    Examples
+    --------
+    >>> model = fedtailor.load_onnx(fedtailor.export_client("runs/first", 2, "exports/onnx", formats=["onnx"]))
+    >>> with fedtailor.Run("runs/first") as run:
+    ...     images = run.federation().samples.x[:3]
+    >>> len(model.predict(images)), tuple(model.probabilities(images).shape)
+    (3, (3, 10))
     """
     place = Path(folder)
     card, preprocessing = _described(place)
