@@ -81,7 +81,7 @@ def advise(
         bool, typer.Option("--no-peers", help="Leave out methods that show clients the models of other clients.")
     ] = False,
     seeds: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Seeds of the last trials; as many others choose. Default: 3.")
+        str | None, typer.Option(metavar="N,N,...", help="Seeds of the last trials; other seeds choose. Default: 3.")
     ] = None,
 ) -> None:
     """Which method for my federation? Short paired trials on validation data rank the methods that fit.

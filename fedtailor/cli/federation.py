@@ -106,7 +106,7 @@ def join(
     ] = 1,
     largest_epsilon: Annotated[
         float | None,
-        typer.Option(min=0, help="Refuse runs without differential privacy, and more of it than this in all runs."),
+        typer.Option(min=0, help="Refuse runs without differential privacy, or if their total epsilon exceeds this."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would leave this machine, and send nothing.")

@@ -46,7 +46,7 @@ def reproduce(
     """
     if claims:
         if tables or dry_run or from_records or size != "laptop":
-            raise typer.BadParameter("--claims covers all tables and sizes: say nothing else.", param_hint="reproduce")
+            raise typer.BadParameter("--claims covers all tables and sizes: add nothing.", param_hint="reproduce")
         _write_claims(recipe, out, as_json)
         return
     from fedtailor.runs import reproduce as house
@@ -56,7 +56,7 @@ def reproduce(
     from fedtailor.views.reproduction_progress import overall
 
     if dry_run and from_records:
-        raise typer.BadParameter("say --dry-run or --from-records, not both.", param_hint="reproduce")
+        raise typer.BadParameter("use --dry-run or --from-records, not both.", param_hint="reproduce")
     where = {key: value for key, value in shared_options(None, data_dir, workers, engine).items() if value is not None}
     plan = house.make_plan(recipe, size, runs, where)
     known = list(plan.declaration.tables)

@@ -98,7 +98,7 @@ def checked(table: Table) -> Table:
     if not len(table.y):
         raise UserError(f"{table.where} holds no samples: add some or remove it")
     if len(table.x) != len(table.y):
-        raise UserError(f"{table.where} has {len(table.x)} samples and {len(table.y)} labels: make them as many")
+        raise UserError(f"{table.where} has {len(table.x)} samples and {len(table.y)} labels: make both alike")
     if table.x.dtype.kind == "f":
         wrong = ~np.isfinite(table.x) if table.x.ndim != 2 else np.isinf(table.x)  # NaN is a missing value of a table
         if wrong.any():

@@ -184,7 +184,7 @@ def _check(declaration: Declaration, file: Path) -> None:
         if claim.table is not None and not claim.row:
             raise UserError(f"{file}: claim {number}: name the row of {claim.table} that it is about")
         if claim.at_least is not None and claim.at_most is not None:
-            raise UserError(f"{file}: claim {number}: say at_least or at_most, not both")
+            raise UserError(f"{file}: claim {number}: set at_least or at_most, not both")
     for name, table in declaration.tables.items():
         for row, numbers in table.paper.items():
             if len(numbers) != len(table.columns):
