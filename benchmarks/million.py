@@ -58,7 +58,7 @@ class Stopped(Exception):
     """The run is ended here, at a round boundary."""
 
 
-class Watch(Callback):
+class Timing(Callback):
     def __init__(self, born: float, stop: int):
         self.born, self.stop = born, stop
         self.start = self.busy = 0.0
@@ -88,19 +88,19 @@ def settings(method: str, data: str, clients: int) -> dict[str, Any]:
 def one(kind: str, method: str, data: str, clients: int, place: Path, born: float) -> dict[str, Any]:
     """Run to the stop if the folder is new, else resume to the end."""
     engine, fresh = open_engine(EngineSettings.model_validate({"kind": kind, "workers": 2})), not place.exists()
-    watch = Watch(born, STOP if fresh else 0)
+    timing = Timing(born, STOP if fresh else 0)
     resources = Resources(engine=engine)
     try:
         if fresh:
-            fedtailor.run(settings(method, data, clients), folder=place, callbacks=watch, resources=resources)
+            fedtailor.run(settings(method, data, clients), folder=place, callbacks=timing, resources=resources)
         else:
-            fedtailor.resume(place, callbacks=watch, resources=resources).close()
+            fedtailor.resume(place, callbacks=timing, resources=resources).close()
     except Stopped:
         pass
     memory = peak("self") + sum(map(peak, workers(engine)))
     engine.close()
     file = sum(file.stat().st_size for file in place.glob("run.db*"))
-    return {"start": watch.start, "busy": watch.busy, "seconds": watch.seconds, "file": file, "memory": memory}
+    return {"start": timing.start, "busy": timing.busy, "seconds": timing.seconds, "file": file, "memory": memory}
 
 
 def workers(engine: Engine) -> list[int]:

@@ -2,7 +2,7 @@
 
 Names are pages: benchmarks (start, speed, memory), federation, method-speed (methods), fedah-speed (the methods that
 FedAH is compared with, at its one epoch), ray-cost (ray_cost), pfedrlla-cost (pfedrlla_cost), precision-speed
-(precision), dashboard-cost (watching, first_paint), million (a million clients, also on Ray), round-cost (rounds:
+(precision), dashboard-cost (dashboard, first_paint), million (a million clients, also on Ray), round-cost (rounds:
 evaluated and empty ones) and peers (after ``make bench-peers``); all but peers by default. Names after
 ``method-speed`` measure only these methods again.
 """
@@ -26,7 +26,7 @@ PAGES = {
     "ray-cost": ("ray_cost",),
     "pfedrlla-cost": ("pfedrlla_cost",),
     "precision-speed": ("precision",),
-    "dashboard-cost": ("watching", "first_paint"),
+    "dashboard-cost": ("dashboard", "first_paint"),
     "million": ("million", "million --engine ray --clients 100 1000000"),
     "round-cost": ("rounds",),
     "peers": ("peers",),

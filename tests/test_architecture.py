@@ -125,7 +125,7 @@ def test_the_room_of_runs_opens_as_lazily_and_promises_what_it_has() -> None:
         _ = fedtailor.runs.nothing_like_this
 
 
-def test_everything_the_front_door_promises_is_there() -> None:
+def test_every_exported_name_exists() -> None:
     for name in fedtailor.__all__:
         assert getattr(fedtailor, name) is not None
     with pytest.raises(AttributeError, match="nothing_like_this"):

@@ -14,8 +14,8 @@ from tests.support.federation import HOST, Place, end, place, settings
 from tests.support.waiting import PATIENCE, wait_until
 
 
-class Watched:
-    """A coordinator's link, and whom it refused."""
+class Coordinator:
+    """A coordinator: its link, and the refusals that it reports."""
 
     def __init__(self, here: Place, link: Link, refused: list[str]):
         self.here, self.link, self.refused = here, link, refused
@@ -32,74 +32,76 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinator]:
     refused: list[str] = []
     folder = tmp_path_factory.mktemp("refusals")
     with (
         place(folder, settings()) as here,
         Link(HOST, 0, keys.ServerKeys(here.keys), 2**26, refused.append) as link,
     ):
-        yield Watched(here, link, refused)
+        yield Coordinator(here, link, refused)
 
 
-def heard(watched: Watched, words: str) -> None:
-    wait_until(lambda: any(words in sentence for sentence in watched.refused), f"a refusal with {words!r}")
+def wait_for_refusal(coordinator: Coordinator, words: str) -> None:
+    wait_until(lambda: any(words in sentence for sentence in coordinator.refused), f"a refusal with {words!r}")
 
 
-def test_a_node_that_is_not_registered(watched: Watched) -> None:
-    shutil.copytree(watched.here.keys, watched.here.folder / "later")
-    keys.add(watched.here.folder / "later", "stranger")  # of the same authority, but the coordinator does not know it
-    code, said = watched.join("stranger", "later/nodes/stranger")
+def test_a_node_that_is_not_registered(coordinator: Coordinator) -> None:
+    shutil.copytree(coordinator.here.keys, coordinator.here.folder / "later")
+    keys.add(
+        coordinator.here.folder / "later", "stranger"
+    )  # of the same authority, but the coordinator does not know it
+    code, said = coordinator.join("stranger", "later/nodes/stranger")
     assert code == 2
     assert "error: the coordinator does not know this node's key" in said
     assert "Traceback" not in said
-    heard(watched, "a key that is not registered")
-    assert watched.link.nodes() == []
+    wait_for_refusal(coordinator, "a key that is not registered")
+    assert coordinator.link.nodes() == []
 
 
-def test_a_node_of_another_authority(watched: Watched) -> None:
-    keys.init(watched.here.folder / "others", [HOST], ["client-0"])
-    code, said = watched.join("other", "others/nodes/client-0")
+def test_a_node_of_another_authority(coordinator: Coordinator) -> None:
+    keys.init(coordinator.here.folder / "others", [HOST], ["client-0"])
+    code, said = coordinator.join("other", "others/nodes/client-0")
     assert code == 2
     assert "is not the coordinator of these keys" in said
-    heard(watched, "authority")
-    assert watched.link.nodes() == []
+    wait_for_refusal(coordinator, "authority")
+    assert coordinator.link.nodes() == []
 
 
-def test_a_node_without_tls(watched: Watched) -> None:
-    code, said = watched.join("plain", "", "--insecure", "--name", "plain")
+def test_a_node_without_tls(coordinator: Coordinator) -> None:
+    code, said = coordinator.join("plain", "", "--insecure", "--name", "plain")
     assert code == 2
     assert "warning: --insecure" in said
     assert "does not answer without TLS" in said
-    heard(watched, "it does not speak TLS")
-    assert watched.link.nodes() == []
+    wait_for_refusal(coordinator, "it does not speak TLS")
+    assert coordinator.link.nodes() == []
 
 
-def test_a_key_is_good_for_one_node_at_a_time(watched: Watched) -> None:
-    first = watched.here.join("client-0", watched.link.port)
-    wait_until(lambda: len(watched.link.nodes()) == 1, "the first node's connection")
-    (node,) = watched.link.nodes()
-    second = watched.here.fedtailor(
-        *("join", "--coordinator", f"{HOST}:{watched.link.port}", "--keys", "keys/nodes/client-0"),
+def test_a_key_is_good_for_one_node_at_a_time(coordinator: Coordinator) -> None:
+    first = coordinator.here.join("client-0", coordinator.link.port)
+    wait_until(lambda: len(coordinator.link.nodes()) == 1, "the first node's connection")
+    (node,) = coordinator.link.nodes()
+    second = coordinator.here.fedtailor(
+        *("join", "--coordinator", f"{HOST}:{coordinator.link.port}", "--keys", "keys/nodes/client-0"),
         *("--data", "clients/client-1.npz", "--state", "state/thief"),
         log="thief.log",
     )
-    wait_until(lambda: "still regards this node as connected" in watched.here.said("thief.log"), "a refusal")
-    heard(watched, "Flower refused it")
-    assert watched.link.nodes() == [node]
+    wait_until(lambda: "still regards this node as connected" in coordinator.here.said("thief.log"), "a refusal")
+    wait_for_refusal(coordinator, "Flower refused it")
+    assert coordinator.link.nodes() == [node]
     assert first.poll() is None
     end(second)
     end(first)
 
 
-def test_two_nodes_do_not_share_a_folder(watched: Watched, tmp_path: Path) -> None:
-    first = watched.here.fedtailor(
+def test_two_nodes_do_not_share_a_folder(coordinator: Coordinator, tmp_path: Path) -> None:
+    first = coordinator.here.fedtailor(
         *("join", "--coordinator", f"{HOST}:1", "--keys", "keys/nodes/client-1"),
         *("--data", "clients/client-1.npz", "--state", "state/shared"),
         log="first.log",
     )
-    wait_until(lambda: "waiting for the coordinator" in watched.here.said("first.log"), "the first node's start")
-    code, said = watched.join("shared", "keys/nodes/client-2")
+    wait_until(lambda: "waiting for the coordinator" in coordinator.here.said("first.log"), "the first node's start")
+    code, said = coordinator.join("shared", "keys/nodes/client-2")
     assert code == 2
     assert "in use by another node" in said
     end(first)

@@ -76,7 +76,7 @@ def test_a_cache_that_cannot_be_used_is_no_obstacle(tmp_path: Path, monkeypatch:
     assert os.environ[LIMIT] == ALL
 
 
-def test_a_process_that_cannot_start_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_start_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not survives(DIES)
     for program in ("", "/no/such/program"):
         monkeypatch.setattr(sys, "executable", program)

@@ -44,7 +44,7 @@ class Heard(Callback):
         self.notes.append((self.name, "end"))
 
 
-def test_several_callbacks_hear_the_same_in_their_order(tmp_path: Path) -> None:
+def test_several_callbacks_get_the_same_calls_in_order(tmp_path: Path) -> None:
     notes: list[tuple[str, str]] = []
     method = {"name": "feddrl"}
     several = [Heard("a", notes), Heard("b", notes)]

@@ -36,7 +36,7 @@ def test_what_may_be_the_users_stays(tmp_path: Path) -> None:
     assert set(names(tmp_path)) == {*before, "one"} - {".one-abcd1234"}
 
 
-def test_an_old_folder_goes_only_when_the_new_one_is_there(tmp_path: Path) -> None:
+def test_an_old_folder_is_removed_only_when_the_new_one_is_complete(tmp_path: Path) -> None:
     """A process that died between the two renames left the old model under another name, and no new one."""
     old = tmp_path / ".model-abcd1234-old"
     old.mkdir()

@@ -32,7 +32,7 @@ def test_counts_sums_and_squares_by_hand() -> None:
     assert made.categories == ((), (1, 0, 2, 0))
 
 
-def test_clients_with_their_own_statistics_tell_no_sums() -> None:
+def test_clients_with_their_own_statistics_send_no_sums() -> None:
     made = Summary.of(TABLE, np.arange(4), Preprocess(standardise=True, impute="median", statistics="client"))
     assert (made.counts, made.sums, made.squares) == ((), (), ())
     assert (made.missing, made.categories) == ((1, 1), ((), (1, 0, 2, 0)))

@@ -232,7 +232,7 @@ def test_a_client_without_tls_is_refused(gateway: RunningGateway) -> None:
     assert gateway.heard()["reason"] == "it does not speak TLS"
 
 
-def test_a_client_that_knows_another_authority_goes_away(gateway: RunningGateway, tmp_path: Path) -> None:
+def test_a_client_with_another_authority_disconnects(gateway: RunningGateway, tmp_path: Path) -> None:
     keys.init(tmp_path / "others", [], [])
     context = ssl.create_default_context(cafile=str(tmp_path / "others" / "ca.pem"))
     with (

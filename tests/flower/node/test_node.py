@@ -85,7 +85,7 @@ def test_the_dealt_files_hold_exactly_the_simulation_s_samples(files: Path, tmp_
     assert samples.classes == federation.samples.classes
 
 
-def test_a_description_tells_numbers_and_no_sample(node: Node) -> None:
+def test_a_description_contains_numbers_and_no_sample(node: Node) -> None:
     entry = ask(node, kind="hello", data=DATA)["entry"]
     federation = Resources().federation(settings())
     assert (entry["train"], entry["val"], entry["test"]) == (

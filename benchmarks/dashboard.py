@@ -3,9 +3,9 @@
 Runs of the same settings take turns: alone, and followed by a dashboard in a process of its own whose page and panels
 are asked for again after every round, as a browser does. The ratio of times is the median over pairs; following should
 cost less than 1 %. On a machine that others use, pairs differ by more than that. So processor times are measured too:
-that of the run does not depend on who else waits, and that of the dashboard is what it takes from others.
+that of the run does not depend on other processes that wait, and that of the dashboard is what it takes from others.
 
-Example: ``python benchmarks/watching.py --pairs 5 --rounds 10``. Prints one JSON document.
+Example: ``python benchmarks/dashboard.py --pairs 5 --rounds 10``. Prints one JSON document.
 """
 
 import argparse
