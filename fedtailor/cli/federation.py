@@ -1,13 +1,14 @@
 """Commands of a real federation: serve, join, keys."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedtailor.cli.interrupts import interruptible, sigterm_as_ctrl_c
-from fedtailor.cli.options import ExperimentFile, Json, Name, Quiet, RunsFolder, Sets
+from fedtailor.cli.options import ExperimentFile, Json, Name, Quiet, RunsFolder, Sets, options_of
 from fedtailor.cli.settings import parse_set, settings_from, shared_options
 from fedtailor.errors import UserError
 
@@ -68,10 +69,47 @@ def serve(
     show_run(done, as_json)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The options by which a node's owner limits what the coordinator may ask for."""
+
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="Take part only in these methods; default: all.")
+    ] = None
+    no_peers: Annotated[
+        bool, typer.Option("--no-peers", help="Refuse methods that may show this node's models to other clients.")
+    ] = False
+    smallest_cohort: Annotated[
+        int, typer.Option(min=1, help="Refuse rounds with fewer clients than this, as the coordinator counts them.")
+    ] = 1
+    largest_epsilon: Annotated[
+        float | None,
+        typer.Option(min=0, help="Refuse runs without differential privacy, or if their total epsilon exceeds this."),
+    ] = None
+
+    def policy(self) -> "Policy":
+        """The policy of a node; a name that is no method would permit nothing, so it is a mistake."""
+        _require_flower()
+        from fedtailor.flower.node.policy import Policy
+        from fedtailor.methods import catalogue
+        from fedtailor.runs.accounting import check_installed
+
+        names = frozenset(name.strip() for name in (self.methods or "").split(",") if name.strip())
+        if unknown := sorted(name for name in names if ":" not in name and name not in catalogue()):
+            raise UserError(f"--methods: there is no method {unknown[0]!r}; 'fedtailor methods' lists them")
+        if self.methods is not None and not names:
+            raise UserError("--methods names no method: leave it out, or name one")
+        if self.largest_epsilon is not None:
+            check_installed("--largest-epsilon")
+        return Policy(names, not self.no_peers, self.smallest_cohort, self.largest_epsilon)
+
+
 @commands.command(
     epilog="Example: fedtailor join --coordinator c.example:8000 --keys keys/nodes/anna --data anna.npz --state anna"
 )
+@options_of(Limits)
 def join(
+    limits: Limits,
     coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="The address where 'fedtailor serve' listens.")],
     data: Annotated[
         str,
@@ -95,19 +133,6 @@ def join(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="How to read a CSV file, as in data.label=died; repeatable."),
     ] = None,
-    methods: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME", help="Take part only in these methods; default: all.")
-    ] = None,
-    no_peers: Annotated[
-        bool, typer.Option("--no-peers", help="Refuse methods that may show this node's models to other clients.")
-    ] = False,
-    smallest_cohort: Annotated[
-        int, typer.Option(min=1, help="Refuse rounds with fewer clients than this, as the coordinator counts them.")
-    ] = 1,
-    largest_epsilon: Annotated[
-        float | None,
-        typer.Option(min=0, help="Refuse runs without differential privacy, or if their total epsilon exceeds this."),
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would leave this machine, and send nothing.")
     ] = False,
@@ -121,7 +146,7 @@ def join(
     """
     if not dry_run:
         _require_keys(keys, insecure)
-    policy = _policy(methods, no_peers, smallest_cohort, largest_epsilon)
+    policy = limits.policy()
     if dry_run:
         from fedtailor.flower.node.dry_run import what_leaves
         from fedtailor.views import console
@@ -288,23 +313,6 @@ def _require_keys(keys: Path | None, insecure: bool) -> None:
         typer.echo("warning: --insecure: anyone who reaches this port can read, change and join", err=True)
     elif keys is None:
         raise UserError("name the folder of keys with --keys (made by 'fedtailor keys init'), or use --insecure")
-
-
-def _policy(methods: str | None, no_peers: bool, smallest_cohort: int, largest_epsilon: float | None) -> "Policy":
-    """What a node's owner permits; a name that is no method would permit nothing, so it is a mistake."""
-    _require_flower()
-    from fedtailor.flower.node.policy import Policy
-    from fedtailor.methods import catalogue
-    from fedtailor.runs.accounting import check_installed
-
-    names = frozenset(name.strip() for name in (methods or "").split(",") if name.strip())
-    if unknown := sorted(name for name in names if ":" not in name and name not in catalogue()):
-        raise UserError(f"--methods: there is no method {unknown[0]!r}; 'fedtailor methods' lists them")
-    if methods is not None and not names:
-        raise UserError("--methods names no method: leave it out, or name one")
-    if largest_epsilon is not None:
-        check_installed("--largest-epsilon")
-    return Policy(names, not no_peers, smallest_cohort, largest_epsilon)
 
 
 def _printer(quiet: bool) -> Callable[[str], None]:
