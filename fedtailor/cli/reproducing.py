@@ -1,7 +1,7 @@
 """The command about papers' results: reproduce."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -9,6 +9,9 @@ from fedtailor.cli.interrupts import interruptible
 from fedtailor.cli.options import DataDir, EngineKind, Json, Quiet, Workers
 from fedtailor.cli.settings import shared_options
 from fedtailor.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from fedtailor.runs.reproduce import Plan, Record, Todo
 
 commands = typer.Typer()
 
@@ -49,7 +52,7 @@ def reproduce(
             raise typer.BadParameter("--claims covers all tables and sizes: add nothing.", param_hint="reproduce")
         _write_claims(recipe, out, as_json)
         return
-    from fedtailor.runs import reproduce as house
+    from fedtailor.runs.reproduce import make_plan, run_missing, todo
     from fedtailor.views import console
     from fedtailor.views.files import writing
     from fedtailor.views.reproduction import show_reproduction, todo_document, todo_grid, write_pages
@@ -58,30 +61,45 @@ def reproduce(
     if dry_run and from_records:
         raise typer.BadParameter("use --dry-run or --from-records, not both.", param_hint="reproduce")
     where = {key: value for key, value in shared_options(None, data_dir, workers, engine).items() if value is not None}
-    plan = house.make_plan(recipe, size, runs, where)
+    plan = make_plan(recipe, size, runs, where)
+    chosen = _chosen_tables(plan, recipe, tables)
+    found = todo(plan, chosen, runs, from_records=from_records)
+    if dry_run:
+        console.show_json(todo_document(found)) if as_json else console.show(*todo_grid(found))
+        return
+    if from_records:
+        records = _records_alone(plan, recipe, chosen, found)
+    else:
+        with interruptible(recipe, "the same command"), overall(quiet=quiet) as callbacks:
+            records = run_missing(plan, found, runs, callbacks)
+    with writing(out):
+        written = write_pages(plan, chosen, records, out)
+    show_reproduction(plan, chosen, records, written, as_json)
+
+
+def _chosen_tables(plan: "Plan", recipe: Path, tables: list[str] | None) -> list[str]:
+    """The names of the tables to make; all by default."""
+    from fedtailor.runs.reproduce import check
+
     known = list(plan.declaration.tables)
     for name in tables or ():
         if name not in known:
             raise UserError(f"{recipe}: {unknown('table', name, known)}")
     chosen = tables or known
-    house.check(plan, chosen)
-    found = house.todo(plan, chosen, runs, from_records=from_records)
-    if dry_run:
-        console.show_json(todo_document(found)) if as_json else console.show(*todo_grid(found))
-        return
-    if from_records:
-        if not any(step.key in found.records for name in chosen for step in house.steps_of(plan, name)):
-            raise UserError(
-                f"{recipe} has no records of {', '.join(chosen)} with this results version and these settings: "
-                "its pages stay as they are"
-            )
-        records = dict(found.records)
-    else:
-        with interruptible(recipe, "the same command"), overall(quiet=quiet) as callbacks:
-            records = house.run_missing(plan, found, runs, callbacks)
-    with writing(out):
-        written = write_pages(plan, chosen, records, out)
-    show_reproduction(plan, chosen, records, written, as_json)
+    check(plan, chosen)
+    return chosen
+
+
+def _records_alone(plan: "Plan", recipe: Path, chosen: list[str], found: "Todo") -> "dict[str, Record]":
+    """The records of finished runs; a `UserError` if these tables have none."""
+    from fedtailor.runs.reproduce import steps_of
+
+    if not any(step.key in found.records for name in chosen for step in steps_of(plan, name)):
+        raise UserError(
+            f"{recipe} has no records of {', '.join(chosen)} with this results version and these settings: "
+            "its pages stay as they are"
+        )
+    return dict(found.records)
 
 
 def _write_claims(recipes: Path, pages: Path, as_json: bool) -> None:
