@@ -1,6 +1,7 @@
 """The shape of the house: rooms with one-way imports, and what the package never does."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -208,3 +209,31 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
     empty = {"utils", "util", "helpers", "helper", "misc", "common", "manager"}
     names = {part.removesuffix(".py") for path in HOUSE.rglob("*") for part in path.relative_to(HOUSE).parts}
     assert names & empty == set()
+
+
+OLD_WORDS = {"watch", "watcher", "watching", "shelf", "door", "letter", "twin", "farewell", "workshop", "sides"}
+OLD_WORDS |= {"fruit", "fruitless", "bench", "lane", "lanes", "deed", "deeds", "saying", "stranger", "strangers"}
+
+
+def words_of(source: str) -> set[str]:
+    """The words in the names of a file's classes, functions and constants."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name) and target.id.isupper()}
+    return {word.lower() for name in found for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+
+
+def test_words_of_names_are_found() -> None:
+    assert words_of("MAX_TASKS = 3\nclass DiskWatch:\n    def _round_done(self): ...") == {
+        *("max", "tasks", "disk", "watch", "round", "done")
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(HOUSE)))
+def test_names_use_the_words_of_the_field(file: Path) -> None:
+    """A callback observes, a worker works, a checked key is proven: no pictures in their place."""
+    names = words_of(file.read_text(encoding="utf-8")) | {file.stem}
+    assert names & OLD_WORDS == set()
