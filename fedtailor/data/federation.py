@@ -39,30 +39,24 @@ class Federation:
 
     Attributes
     ----------
-    samples : Samples
-        Inputs, labels and groups of all samples.
-    train, val, test : Shares
-        The samples of each client by part.
-    labels : tuple of str
-        The clients' own names; empty if they have none.
-    new : int
-        The number of new clients, which are the last ones and never take part.
+    samples, train, val, test : Samples, Shares
+        All samples, and the samples of each client by part.
+    labels, new : tuple of str, int
+        The clients' own names, and how many of the last clients are new ones, which never take part.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> x, y = np.zeros((8, 3)), np.arange(8) % 2
-    >>> federation = fedtailor.Federation.from_clients({"anna": (x, y), "bert": (x, y)})
-    >>> federation.clients, len(federation.samples.y)
-    (2, 16)
+    >>> federation = fedtailor.Federation.from_clients({"anna": ([[0.5], [1.5]] * 4, [0, 1] * 4)})
+    >>> federation.names, len(federation.samples.y)
+    (('anna',), 8)
     """
 
     samples: Samples
     train: Shares
     val: Shares
     test: Shares
-    labels: tuple[str, ...] = ()  # the clients' names, where they have some
-    new: int = 0  # how many of the last clients are new ones: they never take part
+    labels: tuple[str, ...] = ()
+    new: int = 0
 
     @classmethod
     def from_clients(
