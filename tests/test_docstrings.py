@@ -59,8 +59,12 @@ DECLARED: list[Any] = [
     fedtailor.Payload,
     fedtailor.Method,
 ]
-IN_FIT: list[Any] = [Client, Client.train, Client.evaluate]
-IN_FINISH: list[Any] = [Server, Server.average, Replies, fedtailor.Ask, fedtailor.Decide, fedtailor.Decided]
+DECLARED += [fedtailor.Payload.number, fedtailor.Payload.several, fedtailor.Payload.unpack]
+IN_FIT: list[Any] = [Client, Client.train, Client.evaluate, Client.data, Client.stream, Client.weights, Client.load]
+IN_FIT += [Client.spend, Client.second_network, Client.features]
+IN_FINISH: list[Any] = [Server, Server.stream, Replies.computed, Server.average, Replies]
+IN_FINISH += [fedtailor.Ask, fedtailor.Decide, fedtailor.Decided]
+DESCRIBED = [Client, Replies, fedtailor.Payload, fedtailor.Callback]
 IN_FINISH += [fedtailor.Reward]
 NEEDS = {"load_onnx": ("onnxscript", "onnxruntime"), "track": ("tensorboard",), "tune": ("optuna",)}
 FOR_METHODS = {"AgentMethod", "Card"}  # `Method` has the example
@@ -124,6 +128,19 @@ def test_a_public_class_describes_its_fields(name: str) -> None:
     fields = [one for one in getattr(CLASSES[name], "__dataclass_fields__", {}) if not one.startswith("_")]
     described = names_in(text, "Parameters") | names_in(text, "Attributes")
     assert [one for one in fields if one not in described] == []
+
+
+@pytest.mark.parametrize("kind", DESCRIBED, ids=lambda kind: kind.__name__)
+def test_functions_for_writers_of_methods_and_callbacks_describe_their_parameters(kind: type) -> None:
+    for name, value in vars(kind).items():
+        function = value.__func__ if isinstance(value, classmethod) else value
+        if name.startswith("_") or not inspect.isfunction(function):
+            continue
+        text, signature = inspect.getdoc(function) or "", inspect.signature(function)
+        asked = [one for one in signature.parameters if one not in ("self", "cls")]
+        if name != "train":  # its keywords are the fields of `ClientTrainOptions`
+            assert [one for one in asked if one not in names_in(text, "Parameters")] == [], name
+        assert not asked or "Returns\n-------" in text or signature.return_annotation in (None, "None"), name
 
 
 def names_in(text: str, section: str) -> set[str]:

@@ -48,7 +48,23 @@ class Payload:
         return self.groups[group]
 
     def number(self, name: str) -> float:
-        """Return one number; raise `Rejected` if it is missing or a list."""
+        """Return one number; raise `Rejected` if it is missing or a list.
+
+        Parameters
+        ----------
+        name : str
+            The name of the number.
+
+        Returns
+        -------
+        int or float
+            The number.
+
+        Examples
+        --------
+        >>> Payload(numbers={"loss": 0.5}).number("loss")
+        0.5
+        """
         if name not in self.numbers:
             raise Rejected(f"the number {name} is missing")
         value = self.numbers[name]
@@ -57,7 +73,23 @@ class Payload:
         return value
 
     def several(self, name: str) -> list[Number]:
-        """Return a list of numbers; raise `Rejected` if it is missing or a single number."""
+        """Return a list of numbers; raise `Rejected` if it is missing or a single number.
+
+        Parameters
+        ----------
+        name : str
+            The name of the list.
+
+        Returns
+        -------
+        list of int or float
+            The numbers.
+
+        Examples
+        --------
+        >>> Payload(numbers={"counts": [3, 4]}).several("counts")
+        [3, 4]
+        """
         value = self.numbers.get(name)
         if not isinstance(value, list):
             raise Rejected(f"{name} is {'one number' if name in self.numbers else 'missing'}, expected a list")
@@ -76,7 +108,23 @@ class Payload:
 
     @classmethod
     def unpack(cls, data: bytes) -> "Payload":
-        """Decode a payload; the bytes may come from anyone, so wrong ones raise `Rejected`."""
+        """Decode a payload; the bytes may come from anyone, so wrong ones raise `Rejected`.
+
+        Parameters
+        ----------
+        data : bytes
+            What ``pack`` returned.
+
+        Returns
+        -------
+        Payload
+            The payload, whose values are not checked yet.
+
+        Examples
+        --------
+        >>> Payload.unpack(Payload(config={"size": "large"}).pack()).config
+        {'size': 'large'}
+        """
         try:
             tree = unpack(data, MAX_HEADER)
         except ValueError as error:

@@ -133,21 +133,78 @@ class Client:
         return len(self.data("train")[1]) if self._samples is None else self._samples
 
     def data(self, split: Literal["train", "val"]) -> tuple[Tensor, Tensor]:
-        """The client's inputs and targets."""
+        """The client's inputs and targets.
+
+        Parameters
+        ----------
+        split : {"train", "val"}
+            The part of the data. A method has no access to test data.
+
+        Returns
+        -------
+        tuple of Tensor
+            The inputs, pre-processed, and the targets.
+
+        Examples
+        --------
+        >>> x, y = client.data("train")
+        >>> len(x) == len(y) == client.samples
+        True
+        """
         if split not in ("train", "val"):
             raise ValueError(f"a method has no access to {split!r} data")
         return self._data(split)
 
     def stream(self, purpose: str) -> torch.Generator:
-        """The random stream of this client, task and purpose; each call restarts it."""
+        """The random stream of this client, task and purpose; each call restarts it.
+
+        Parameters
+        ----------
+        purpose : str
+            A name; streams of different purposes are independent.
+
+        Returns
+        -------
+        torch.Generator
+            A new generator at the start of the stream.
+
+        Examples
+        --------
+        >>> order = torch.randperm(client.samples, generator=client.stream("order"))
+        """
         return self.moment.stream(self.id, self._task, purpose)
 
     def weights(self, part: Part = "all") -> Weights:
-        """A snapshot of the model, or of a part of it."""
+        """A snapshot of the model, or of a part of it.
+
+        Parameters
+        ----------
+        part : {"all", "body", "head", "adapter"} or names of tensors
+            The tensors to copy.
+
+        Returns
+        -------
+        dict of str to Tensor
+            The tensors by name; later training does not change them.
+
+        Examples
+        --------
+        >>> head = client.weights("head")
+        """
         return self.network.weights(part)
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Load these tensors into the model; the others stay unchanged."""
+        """Load these tensors into the model; the others stay unchanged.
+
+        Parameters
+        ----------
+        weights : mapping of str to Tensor
+            Some or all tensors of the model.
+
+        Examples
+        --------
+        >>> client.load(client.received)
+        """
         self.network.load(weights)
 
     @keywords_of(ClientTrainOptions)
@@ -187,30 +244,83 @@ class Client:
         return self.training.lr_in(self.round, self.rounds)
 
     def spend(self, work: float) -> None:
-        """Add multiply-adds that the simulation skips to the work of this task. Executed ones are counted anyway."""
+        """Add multiply-adds that the simulation skips to the work of this task. Executed ones are counted anyway.
+
+        Parameters
+        ----------
+        work : float
+            The number of multiply-adds.
+
+        Examples
+        --------
+        >>> client.spend(1e6)
+        """
         self.spent += work
 
     def second_network(self, weights: Mapping[str, Tensor]) -> Network:
-        """Return a second network with these weights, in evaluation mode, for methods that need two at once."""
+        """Return a second network with these weights, in evaluation mode, for methods that need two at once.
+
+        Parameters
+        ----------
+        weights : mapping of str to Tensor
+            The weights to load.
+
+        Returns
+        -------
+        Network
+            The same network at every call, so that only its latest weights count.
+
+        Examples
+        --------
+        >>> teacher = client.second_network(client.received)
+        """
         network = self._second_network()
         network.load(weights)
         network.module.eval()
         return network
 
     def network_of(self, name: str) -> Network:
-        """A network of the method's family. At the first call in a task it has its initial weights."""
+        """A network of the method's family. At the first call in a task it has its initial weights.
+
+        Parameters
+        ----------
+        name : str
+            A name in ``method.family``.
+
+        Returns
+        -------
+        Network
+            The network.
+        """
         if name not in self.family_networks:
             assert self._family_network is not None
             self.family_networks[name] = self._family_network(name)
         return self.family_networks[name]
 
     def shared_of(self, name: str) -> frozenset[str]:
-        """The names of a family network's exchanged tensors: all, but running statistics only if they are averaged."""
+        """The names of a family network's exchanged tensors: all, but running statistics only if they are averaged.
+
+        Parameters
+        ----------
+        name : str
+            A name in ``method.family``.
+
+        Returns
+        -------
+        frozenset of str
+            The names.
+        """
         network = self.network_of(name)
         return frozenset(network.names) - (network.statistics if self.statistics != "averaged" else frozenset())
 
     def deploy(self, name: str) -> None:
-        """Declare which network of the family this client would deploy. That network is tested and exported."""
+        """Declare which network of the family this client would deploy. That network is tested and exported.
+
+        Parameters
+        ----------
+        name : str
+            A name in ``method.family``.
+        """
         self.deployed = name
 
     @property
@@ -227,6 +337,16 @@ class Client:
             The network to use; the client's own by default.
         batch_statistics
             Whether layers normalise by batch statistics, as in training.
+
+        Returns
+        -------
+        Tensor
+            A row for each training sample.
+
+        Examples
+        --------
+        >>> len(client.features()) == client.samples
+        True
         """
         return features(network or self.network, self.data("train")[0], batch_statistics).flatten(1)
 
@@ -238,6 +358,18 @@ class Client:
 
     def evaluate(self, split: Literal["train", "val"] = "val", network: Network | None = None) -> Score:
         """Evaluate the model, or another network, on the client's training or validation data.
+
+        Parameters
+        ----------
+        split : {"train", "val"}
+            The part of the data.
+        network : Network, optional
+            The network to evaluate; the client's own by default.
+
+        Returns
+        -------
+        Score
+            Counts of correct predictions and of samples, and the sum of losses.
 
         Examples
         --------

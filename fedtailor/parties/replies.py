@@ -30,7 +30,24 @@ class Replies(Mapping[int, Payload]):
         self.times = dict(sorted((times or {}).items()))
 
     def computed(self, client: int, work: float) -> float:
-        """The seconds that a client computed in this phase; without a clock ``work``, as if devices were equal."""
+        """The seconds that a client computed in this phase; without a clock ``work``, as if devices were equal.
+
+        Parameters
+        ----------
+        client : int
+            A client that replied.
+        work : float
+            The work of its task in any unit.
+
+        Returns
+        -------
+        float
+            The seconds, or the work.
+
+        Examples
+        --------
+        >>> seconds = {client: replies.computed(client, work=server.sizes[client]) for client in replies}
+        """
         return self.times[client].compute if client in self.times else work
 
     def __getitem__(self, client: int) -> Payload:

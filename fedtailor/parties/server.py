@@ -195,7 +195,22 @@ class Server:
         return private_mean(self.weights, models, settings.clip, settings.noise, self.expected_cohort, normal)
 
     def stream(self, purpose: str) -> torch.Generator:
-        """The server's random stream for a purpose in this round; each call restarts it."""
+        """The server's random stream for a purpose in this round; each call restarts it.
+
+        Parameters
+        ----------
+        purpose : str
+            A name; streams of different purposes are independent.
+
+        Returns
+        -------
+        torch.Generator
+            A new generator at the start of the stream.
+
+        Examples
+        --------
+        >>> order = torch.randperm(server.clients, generator=server.stream("order"))
+        """
         return self.moment.stream("server", purpose)
 
     def restore(self, stored: dict[str, Any]) -> None:

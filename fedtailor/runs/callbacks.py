@@ -54,28 +54,84 @@ class Callback:
     """
 
     def warning(self, sentence: str) -> None:
-        """A message that the user should see."""
+        """A message that the user should see.
+
+        Parameters
+        ----------
+        sentence : str
+            The message.
+        """
 
     def kept(self, names: Sequence[str]) -> None:
-        """These runs of a comparison were finished before; they are not run again."""
+        """These runs of a comparison were finished before; they are not run again.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The names of the runs.
+        """
 
     def expects(self, disk: int, seconds: float | None = None) -> None:
-        """A run is about to start that will store at least this many bytes and take about ``seconds``."""
+        """A run is about to start.
+
+        Parameters
+        ----------
+        disk : int
+            The bytes that it will store at least.
+        seconds : float, optional
+            Its estimated time; None if there is no estimate.
+        """
 
     def begin(self, name: str, rounds: int, done: int) -> None:
-        """A run starts or resumes: ``done`` of its ``rounds`` are complete."""
+        """A run starts or resumes.
+
+        Parameters
+        ----------
+        name : str
+            The name of the run.
+        rounds : int
+            The number of its rounds, over all episodes.
+        done : int
+            The number of complete rounds.
+        """
 
     def task_done(self, done: int, total: int) -> None:
-        """``done`` of the ``total`` tasks that were handed over together are complete."""
+        """A task of a client is complete.
+
+        Parameters
+        ----------
+        done, total : int
+            How many tasks of those that the engine got together are complete, and their number.
+        """
 
     def rewarded(self, name: str, value: float) -> None:
-        """The decision ``name`` got a reward."""
+        """A decision got a reward.
+
+        Parameters
+        ----------
+        name : str
+            The name of the decision.
+        value : float
+            The reward.
+        """
 
     def round_done(self, report: RoundReport) -> None:
-        """A round is complete and stored."""
+        """A round is complete and stored.
+
+        Parameters
+        ----------
+        report : RoundReport
+            Cohort, failures, bytes, seconds, measures, rewards and clock of the round.
+        """
 
     def final_done(self, done: int, total: int) -> None:
-        """``done`` of ``total`` clients have finished the final pass."""
+        """A client has finished the final pass.
+
+        Parameters
+        ----------
+        done, total : int
+            The number of clients that have finished, and of all.
+        """
 
     def end(self) -> None:
         """The run ends, whether or not it is complete."""
