@@ -1,4 +1,5 @@
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
@@ -10,11 +11,26 @@ from fedtailor.agents import AgentSettings
 from fedtailor.errors import UserError
 from fedtailor.methods.adjustment import Adjusted
 from fedtailor.methods.base import Card
-from fedtailor.parties import AgentTables, Decider, Question, Replies, Server, Steps
-
-Trial = dict[str, Any]  # batch, a weight for every client of the federation, and value, the objective so far
+from fedtailor.parties import AgentTables, Decider, Question, Replies, Server, State, Steps
 
 LEAST = 0.01  # smallest number before normalisation: weights cannot all be 0
+
+
+@dataclass
+class Trial(State):
+    """An evaluation of the search."""
+
+    batch: int
+    weights: list[float]  # one for every client of the federation
+    value: float = 0.0  # the objective so far
+
+
+@dataclass
+class Trials(State):
+    """The evaluations of the search: ``server.state["trials"]``."""
+
+    complete: list[Trial] = field(default_factory=list)
+    present: Trial | None = None  # the evaluation of this episode
 
 
 class SearchSettings(AgentSettings):
@@ -45,6 +61,7 @@ class BoBWA(Adjusted):
 
     name: ClassVar = "bo-bwa"
     carries: ClassVar = ("trials",)
+    layout: ClassVar = 3
 
     agents: BoBWAAgents = BoBWAAgents()
 
@@ -62,22 +79,26 @@ class BoBWA(Adjusted):
 
     def start_server(self, server: Server) -> None:
         super().start_server(server)
-        server.state["trials"] = []  # all evaluations
-        server.state["trial"] = None  # the evaluation of this episode
+        server.state["trials"] = Trials()
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
         if server.round == 1 and not server.greedy:
-            server.state["trial"] = self._trial(server)
+            server.state["trials"].present = self._trial(server)
         return (yield from super().prepare(server, cohort))
 
     def finish(self, server: Server, replies: Replies) -> Steps:
         reward: float | None = yield from super().finish(server, replies)
-        server.state["trial"]["value"] += reward or 0.0
+        trials: Trials = server.state["trials"]
+        assert trials.present is not None
+        trials.present.value += reward or 0.0
         if self._learns and server.round == server.rounds:
-            server.state["trials"].append(server.state["trial"])
+            trials.complete.append(trials.present)
+
+    def learned(self, server: Server) -> dict[str, Any]:
+        return {"trials": Trials(server.state["trials"].complete)}
 
     def shape(self, server: Server) -> dict[str, int | str]:
-        return {"controls": self.controls, "clients": server.clients}
+        return {"controls": self.controls, "clients": server.clients, "layout": self.layout}
 
     @property
     def _learns(self) -> bool:
@@ -88,12 +109,12 @@ class BoBWA(Adjusted):
 
     def _trial(self, server: Server) -> Trial:
         """The evaluation of a new episode: the next one of the search or, if it does not learn, the best so far."""
-        trials: Sequence[Trial] = server.state["trials"]
+        trials: Sequence[Trial] = server.state["trials"].complete
         if self._learns:
             seed = int(torch.randint(2**31, (), generator=server.stream("trial")))
             return self._suggestion(trials, server.clients, seed)
-        equal = {"batch": server.training.batch_size, "weights": [1.0] * server.clients}
-        return {**max(trials, key=lambda trial: trial["value"], default=equal), "value": 0.0}
+        equal = Trial(server.training.batch_size, [1.0] * server.clients)
+        return replace(max(trials, key=lambda trial: trial.value, default=equal), value=0.0)
 
     def _suggestion(self, trials: Sequence[Trial], clients: int, seed: int) -> Trial:
         """Suggest the next evaluation. It depends only on earlier evaluations and the seed, so that runs can resume.
@@ -111,21 +132,21 @@ class BoBWA(Adjusted):
             space |= {str(k): FloatDistribution(LEAST, 1.0) for k in range(clients)}
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.GPSampler(seed=seed))
         for trial in trials:
-            known = {"batch": trial["batch"], **{str(k): weight for k, weight in enumerate(trial["weights"])}}
+            known = {"batch": trial.batch, **{str(k): weight for k, weight in enumerate(trial.weights)}}
             params = {name: known[name] for name in space}
-            study.add_trial(optuna.create_trial(params=params, distributions=space, value=trial["value"]))
+            study.add_trial(optuna.create_trial(params=params, distributions=space, value=trial.value))
         found = study.ask(space).params
         weights = [found.get(str(k), 1.0) for k in range(clients)]
-        return {"batch": found.get("batch", self.smallest), "weights": weights, "value": 0.0}
+        return Trial(found.get("batch", self.smallest), weights)
 
 
 def _as_evaluated(server: Server, question: Question) -> Tensor:
     """The action of the evaluation: its batch size, and its weights of the present clients."""
-    trial: Trial = server.state["trial"]
-    own = [trial["weights"][k] for k in question.keys]
+    trial: Trial = server.state["trials"].present
+    own = [trial.weights[int(k)] for k in question.keys]
     weights = torch.zeros(len(question.mask))
     weights[list(question.places)] = torch.tensor(own) / sum(own)
-    numbers = {"batch": torch.tensor([float(trial["batch"])]), "weights": weights}
+    numbers = {"batch": torch.tensor([float(trial.batch)]), "weights": weights}
     return torch.cat([numbers[action] for action in question.declared.actions])
 
 

@@ -89,6 +89,15 @@ class Previous(State):
     version: int = 0  # version of the agent: a change tells clients to refresh the body that rewards are measured with
 
 
+@dataclass
+class Latest(State):
+    """A client's latest training: ``client.state["latest"]``."""
+
+    model: Weights = field(default_factory=dict)
+    round: int | None = None  # None before the first training
+    facts: dict[str, Any] = field(default_factory=dict)  # for the reply; only between `fit` and `upload`
+
+
 class View:
     """The models that are mixed for a client: those of the previous cohort in the order of ids, then its own."""
 
@@ -120,6 +129,8 @@ class HeadMixing(AgentMethod):
     averages: ClassVar = False
     needs_validation: ClassVar = True
     uses_accuracy: ClassVar = True
+    received_from_payload: ClassVar[bool] = True
+    layout: ClassVar = 2
     carries: ClassVar = ("learned",)
     rewards_use: ClassVar = frozenset({"b1", "b2", "b3", "target"})
     own_slots: ClassVar[tuple[str, ...]] = (OWN,)
@@ -320,6 +331,9 @@ class HeadMixing(AgentMethod):
 
     # On a client
 
+    def start_client(self, client: Client) -> None:
+        client.state["latest"] = Latest()
+
     def begin(self, client: Client, payload: Payload) -> Payload:
         """Train alone, from the initial model."""
         client.load(payload["model"])
@@ -327,9 +341,9 @@ class HeadMixing(AgentMethod):
         self.keep(client, client.round - 1)
         return Payload()
 
-    def keep(self, client: Client, round: int) -> None:
-        """Keep the model, and the round in which it was trained."""
-        client.state |= {"model": select(client.weights(), client.shared), "trained": round}
+    def keep(self, client: Client, round: int, facts: Mapping[str, Any] | None = None) -> None:
+        """Keep the model, the round in which it was trained, and the facts for the reply."""
+        client.state["latest"] = Latest(select(client.weights(), client.shared), round, dict(facts or {}))
 
     def facts(self, client: Client) -> dict[str, Any]:
         """The numbers of samples, and the validation accuracy of the network's model."""

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -6,10 +7,10 @@ from pydantic import Field
 from fedtailor.agents import DDPGSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card
-from fedtailor.methods.head_mixing import FACTS, HEAD, HeadMixing, Peer, Shares, View, mixes
+from fedtailor.methods.head_mixing import FACTS, HEAD, HeadMixing, Latest, Peer, Shares, View, mixes
 from fedtailor.models import Network
-from fedtailor.parties import NO_POLICY, AgentTables, Ask, Client, Decided, Replies, Schema, Server, Steps
-from fedtailor.weights import select
+from fedtailor.parties import NO_POLICY, AgentTables, Ask, Client, Decided, Replies, Schema, Server, State, Steps
+from fedtailor.weights import Weights, select
 
 
 class PFedRLLAAgents(AgentTables):
@@ -18,6 +19,14 @@ class PFedRLLAAgents(AgentTables):
     rules: ClassVar = ("similarity", "prior")
 
     head_weights: DDPGSettings = DDPGSettings(learn="always", warmup=50, every=10, updates=5, penalty=0.1)
+
+
+@dataclass
+class Judge(State):
+    """The body that a client's rewards are measured with: ``client.state["judge"]``. Empty with a policy."""
+
+    body: Weights = field(default_factory=dict)
+    version: int | None = None  # of the agent when the body was kept
 
 
 class PFedRLLA(HeadMixing):
@@ -89,23 +98,29 @@ class PFedRLLA(HeadMixing):
 
     # Client, Alg. 1
 
+    def start_client(self, client: Client) -> None:
+        super().start_client(client)
+        client.state["judge"] = Judge()
+
     def send(self, client: Client, _payload: Payload) -> Payload:
         """Send the client's model, and its accuracy before the aggregation (line 3)."""
-        client.load(client.state.get("model", {}))
+        latest: Latest = client.state["latest"]
+        client.load(latest.model)
         model = select(client.weights(), client.shared)
-        return Payload({"model": model}, {"trained": client.state.get("trained", 0), **self.facts(client)})
+        return Payload({"model": model}, {"trained": latest.round or 0, **self.facts(client)})
 
     def fit(self, client: Client) -> None:
-        client.state["facts"] = self.facts(client)
+        facts = self.facts(client)
         client.train()  # line 12
-        self.keep(client, client.round)
+        self.keep(client, client.round, facts)
         version = client.payload.config.get("version", 0)
-        if self.splits and client.state.get("version") != version:
-            client.state |= {"version": version, "judge": client.weights("body")}
+        if self.splits and client.state["judge"].version != version:
+            client.state["judge"] = Judge(client.weights("body"), version)
 
     def upload(self, client: Client) -> Payload:
-        model = {"model": client.state["model"]} if self.peers == "trained" else {}
-        return Payload(model, client.state.pop("facts"))
+        latest: Latest = client.state["latest"]
+        facts, latest.facts = latest.facts, {}
+        return Payload({"model": latest.model} if self.peers == "trained" else {}, facts)
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
         return super().reply_schema(network, shared) if self.peers == "trained" else Schema(numbers=FACTS)
@@ -118,7 +133,7 @@ class PFedRLLA(HeadMixing):
     def facts(self, client: Client) -> dict[str, Any]:
         """The same facts, measured with the body that is kept for rewards."""
         body = client.weights("body")
-        client.load(client.state.get("judge", {}))
+        client.load(client.state["judge"].body)
         facts = super().facts(client)
         client.load(body)
         return facts

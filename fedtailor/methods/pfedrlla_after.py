@@ -8,7 +8,7 @@ from torch import Tensor
 from fedtailor.agents import DDPGSettings
 from fedtailor.messages.payload import Payload
 from fedtailor.methods.base import Card
-from fedtailor.methods.head_mixing import COUNTS, FRESH, HEAD, OWN, HeadMixing, Peer, Shares, View, mixes
+from fedtailor.methods.head_mixing import COUNTS, FRESH, HEAD, OWN, HeadMixing, Latest, Peer, Shares, View, mixes
 from fedtailor.models import Network
 from fedtailor.parties import NO_POLICY, AgentTables, Client, Decided, Range, Replies, Schema, Server, Steps, Tensors
 from fedtailor.weights import Weights, mean, select
@@ -126,26 +126,27 @@ class PFedRLLAAfter(HeadMixing):
 
     def send(self, client: Client, _payload: Payload) -> Payload:
         """Send the client's model, and whether it was ever trained."""
-        client.load(client.state.get("model", {}))
-        facts = {**self.counts(client), "known": int("model" in client.state)}
-        return Payload(
-            {"model": select(client.weights(), client.shared)}, {"trained": client.state.get("trained", 0), **facts}
-        )
+        latest: Latest = client.state["latest"]
+        client.load(latest.model)
+        facts = {**self.counts(client), "known": int(latest.round is not None)}
+        return Payload({"model": select(client.weights(), client.shared)}, {"trained": latest.round or 0, **facts})
 
     def fit(self, client: Client) -> None:
         client.train()
-        self.keep(client, client.round)
         trained, alone = client.weights(), self.facts(client)
         self.personal(client)
-        client.state["facts"] = {**self.facts(client), "alone": alone["accuracy"]}
+        facts = {**self.facts(client), "alone": alone["accuracy"]}
         client.load(trained)
+        self.keep(client, client.round, facts)
 
     def adapt(self, client: Client) -> None:
         client.train()
         self.personal(client)
 
     def upload(self, client: Client) -> Payload:
-        return Payload({"model": client.state["model"]}, client.state.pop("facts"))
+        latest: Latest = client.state["latest"]
+        facts, latest.facts = latest.facts, {}
+        return Payload({"model": latest.model}, facts)
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
         return super().reply_schema(network, shared).extended(numbers={"alone": Range(0, 1)})

@@ -1,14 +1,15 @@
 """Hand-derived values, identities, search and exactness of bo-bwa; see `tests.support.adjustment` for its clients."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import fedtailor
+from fedtailor.messages.trees import plain
 from fedtailor.methods.adjustment import Adjusted
-from fedtailor.methods.bo_bwa import BoBWA
+from fedtailor.methods.bo_bwa import BoBWA, Trial
 from fedtailor.runs import pretrain, run
 from tests.support.adjustment import (
     DIGITS,
@@ -31,10 +32,10 @@ def test_hand_bo_bwa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     The objective is 64^(0 - 1) twice.
     """
-    monkeypatch.setattr(BoBWA, "_suggestion", lambda *_: {"batch": 2, "weights": [0.2, 0.6], "value": 0.0})
+    monkeypatch.setattr(BoBWA, "_suggestion", lambda *_: Trial(2, [0.2, 0.6]))
     with run(with_method(SCALAR, "bo-bwa"), folder=tmp_path / "run", federation=two()) as done:
         assert float(model_of(done)[W]) == pytest.approx((41 / 32 + 699 / 64) / 4, abs=1e-6)
-        (trial,) = done.server_state()["trials"]
+        (trial,) = done.server_state()["trials"]["complete"]
         assert trial == {"batch": 2, "weights": [0.2, 0.6], "value": 2 / 64}
         assert [row["action"].tolist() for row in done.decisions()] == [pytest.approx([2, 0.25, 0.75])] * 2
 
@@ -48,23 +49,23 @@ def test_evaluations_come_nearer_to_the_best(tmp_path: Path) -> None:
     """A known function: batch 8 and all weight on client 0 are best. A resumed search asks for the same again."""
     method = BoBWA()
 
-    def value(trial: dict[str, Any]) -> float:
-        share = trial["weights"][0] / sum(trial["weights"])
-        return share - abs(np.log(trial["batch"] / 8))
+    def value(trial: Trial) -> float:
+        share = trial.weights[0] / sum(trial.weights)
+        return share - abs(np.log(trial.batch / 8))
 
-    trials: list[dict[str, Any]] = []
+    trials: list[Trial] = []
     for number in range(25):
         found = method._suggestion(trials, 3, number)
         assert method._suggestion(trials, 3, number) == found
-        trials.append({**found, "value": float(value(found))})
-    best = [max(trial["value"] for trial in part) for part in (trials[:10], trials[10:])]
+        trials.append(replace(found, value=float(value(found))))
+    best = [max(trial.value for trial in part) for part in (trials[:10], trials[10:])]
     assert best[1] > max(best[0], 0.6)
 
 
 def test_an_evaluation_is_the_objective_of_its_episode(tmp_path: Path) -> None:
     settings = {**with_method(DIGITS, "bo-bwa"), "pretrain": {"episodes": 3}}
     with pretrain(settings, folder=tmp_path / "policy") as done:
-        trials = done.server_state()["trials"]
+        trials = done.server_state()["trials"]["complete"]
         for episode, trial in enumerate(trials):
             rows = [row for row in done.decisions() if row["episode"] == episode]
             assert trial["value"] == pytest.approx(sum(row["reward"] for row in rows), abs=1e-9)
@@ -85,8 +86,8 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_best_evaluation_is_deployed(tmp_path: Path) -> None:
     deployed = deploy(tmp_path, "bo-bwa")
-    trials = deployed.state["trials"]
-    assert trials == deployed.policy.parts["trials"]
+    trials = deployed.state["trials"]["complete"]
+    assert trials == plain(deployed.policy.parts["trials"])["complete"]
     best = max(trials, key=lambda trial: trial["value"])
     assert {int(row["action"][0]) for row in deployed.decisions} == {best["batch"]}
     assert deployed.policy.agents == deployed.agents == {}

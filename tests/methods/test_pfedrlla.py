@@ -48,7 +48,7 @@ def test_hand_pfedrlla(tmp_path: Path) -> None:
     """
     federation = judged(TWO, ([1.0], [4.0]))
     with run(PRODUCT, folder=tmp_path / "run", federation=federation, deciders={HEAD: scripted}) as done:
-        found = [unpack(done._store.state("client", k))["state"]["model"] for k in (0, 1)]
+        found = [unpack(done._store.state("client", k))["state"]["latest"].state["model"] for k in (0, 1)]
         assert [float(w[B]) for w in found] == pytest.approx([0.91552819, 1.60996941], abs=1e-6)
         assert [float(w[H]) for w in found] == pytest.approx([1.45429395, 2.10329772], abs=1e-6)
         peers = done.server_state()["previous"]["peers"]
@@ -82,7 +82,7 @@ def test_hand_peers_as_uploaded(tmp_path: Path) -> None:
     """
     settings, federation = changed(PRODUCT, peers="uploaded"), judged(TWO, ([1.0], [4.0]))
     with run(settings, folder=tmp_path / "run", federation=federation, deciders={HEAD: scripted}) as done:
-        found = [unpack(done._store.state("client", k))["state"]["model"] for k in (0, 1)]
+        found = [unpack(done._store.state("client", k))["state"]["latest"].state["model"] for k in (0, 1)]
         assert [float(w[B]) for w in found] == pytest.approx([0.85277571, 1.57446194], abs=1e-6)
         assert [float(w[H]) for w in found] == pytest.approx([1.49692889, 2.17984564], abs=1e-6)
         peers = done.server_state()["previous"]["peers"]
@@ -340,7 +340,7 @@ def test_without_a_policy_rewards_are_measured_with_a_body_of_their_own(tmp_path
     def bodies(rounds: int) -> tuple[Any, Any]:
         with run({**settings, "rounds": rounds}, folder=tmp_path / str(rounds)) as done:
             state = unpack(done._store.state("client", 0))["state"]
-            return state["judge"], state["model"]
+            return state["judge"].state["body"], state["latest"].state["model"]
 
     one, two, three = (bodies(rounds) for rounds in (1, 2, 3))
     name = next(iter(one[0]))

@@ -53,7 +53,7 @@ def test_hand_pfedrlla_after(tmp_path: Path, changes: dict[str, Any], heads: lis
     federation = judged(TWO, ([1.0], [4.0]), test=2.0)
     settings = {**after(PRODUCT, **changes), "rounds": 1, "evaluation": {"models": ["held"]}}
     with run(settings, folder=tmp_path / "run", federation=federation, deciders={HEAD: late}) as done:
-        found = [unpack(done._store.state("client", k))["state"]["model"] for k in (0, 1)]
+        found = [unpack(done._store.state("client", k))["state"]["latest"].state["model"] for k in (0, 1)]
         assert [float(w[B]) for w in found] == pytest.approx([0.6708, 1.5108], abs=1e-6)
         assert [float(w[H]) for w in found] == pytest.approx([1.7976, 2.2776], abs=1e-6)
         losses = [(h * b - 2) ** 2 / 2 for h, b in zip(heads, bodies, strict=True)]
