@@ -78,6 +78,10 @@ class Agent(ABC):
         """Begin a new episode."""
         return
 
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether `end_round` would train in this round. By default it never does."""
+        return False
+
     def end_round(self, round: int, rounds: int, draws: Draws) -> None:
         """End a round; learn if learning is due."""
         return

@@ -151,9 +151,12 @@ class DDPG(Agent):
     def begin_episode(self, draws: Draws) -> None:
         self._pending = None
 
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether this is an ``every``-th round."""
+        return round % self.settings.every == 0
+
     def end_round(self, round: int, rounds: int, draws: Draws) -> None:
-        """Learn in every ``every``-th round."""
-        if round % self.settings.every == 0:
+        if self.due(round, rounds):
             stream = draws()
             for _ in range(self.settings.updates):
                 self.learn(stream)

@@ -131,9 +131,12 @@ class PPO(Agent):
         if self.settings.buffer is None:
             self.learn(draws())
 
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether the buffer is full or, without a size, the episode is over."""
+        return round == rounds if self.settings.buffer is None else self.ready
+
     def end_round(self, round: int, rounds: int, draws: Draws) -> None:
-        """Learn when the buffer is full or, without a size, when the episode is over."""
-        if round == rounds if self.settings.buffer is None else self.ready:
+        if self.due(round, rounds):
             self.learn(draws())
 
     def learn(

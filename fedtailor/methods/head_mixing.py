@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from fedtailor.agents import DDPGSettings, Simplex
-from fedtailor.agents.embedding import MHAE, PCAEmbedding, matrices
 from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.methods.base import AgentMethod
+from fedtailor.methods.head_embedding import EmbeddingSettings, Learned, head_of, similarity
 from fedtailor.models import Network
 from fedtailor.parties import (
     Ask,
@@ -45,19 +44,6 @@ FACTS = {**COUNTS, "accuracy": Range(0, 1)}
 Shares = Mapping[Key, float]  # share of every model in a mix; they need not sum to one
 
 
-class EmbeddingSettings(BaseModel):
-    """Settings of the embedding of heads."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["mhae", "pca"] = Field("mhae", description="the auto-encoder, or plain PCA")
-    size: int = Field(128, ge=1, le=10_000, description="length of an embedding")
-    side: int = Field(
-        16, ge=1, le=1000, description="for the auto-encoder: rows and columns of a layer after its PCA; the paper: 32"
-    )
-    steps: int = Field(10, ge=0, le=100_000, description="learning steps of the auto-encoder per training")
-
-
 @dataclass
 class Peer(State):
     """A client's model on the server."""
@@ -71,14 +57,6 @@ class Peer(State):
     def of(cls, reply: Payload) -> "Peer":
         trained = reply.number("trained")
         return cls(reply["model"], reply.number("samples"), trained, bool(reply.numbers.get("known", 1)))
-
-
-@dataclass
-class Learned(State):
-    """What the next episode keeps."""
-
-    embedding: MHAE | PCAEmbedding
-    running: float | None = None  # running mean accuracy: the target of the reward if the settings give none
 
 
 @dataclass
@@ -224,29 +202,20 @@ class HeadMixing(AgentMethod):
         return {}
 
     def start_server(self, server: Server) -> None:
-        made = self.embedding
-        embeds = MHAE(server.stream("mhae"), made.size, made.side) if made.kind == "mhae" else PCAEmbedding(made.size)
-        server.state["learned"] = Learned(embeds)
+        server.state["learned"] = Learned(self.embedding.build(server.stream("mhae")))
         server.state["previous"] = Previous()
 
     def learned(self, server: Server) -> dict[str, Any]:
         return {"learned": Learned(server.state["learned"].embedding)}
 
     def shape(self, server: Server) -> dict[str, int | str]:
-        made, layers = self.embedding, len(matrices(select(server.initial, server.network.part("head"))))
-        side = f" from {made.side} x {made.side}" if made.kind == "mhae" else ""
-        return {"embedding": f"{made.kind} of size {made.size}{side}", "head layers": layers}
+        return {"embedding": self.embedding.describe(), "head layers": len(head_of(server, server.initial))}
 
     def embedded(self, server: Server, own: Mapping[int, Peer], peers: Mapping[int, Peer]) -> dict[Any, Tensor]:
-        """The embeddings of all heads, by (whether in the previous cohort, client), all computed at one time."""
+        """The embeddings of all heads, by (whether in the previous cohort, client)."""
         models = {(False, k): peer.model for k, peer in own.items()} | {(True, k): p.model for k, p in peers.items()}
-        if not self.acts or not models:
-            return {}
-        heads = [_head(server, model) for model in models.values()]
-        embedding = server.state["learned"].embedding
-        if not embedding.fits(heads):
-            embedding.fit(heads)
-        return dict(zip(models, embedding(heads), strict=True))
+        known: Learned = server.state["learned"]
+        return known.embed({key: head_of(server, model) for key, model in models.items()} if self.acts else {})
 
     def decide(self, view: View, embeddings: Mapping[Any, Tensor], peers: Mapping[int, Peer], sent: Payload) -> Steps:
         """Decide A_k of Alg. 2: the weights of the models in a view; None if the agent decides nothing."""
@@ -302,13 +271,11 @@ class HeadMixing(AgentMethod):
         """Train in every warm-up round and whenever the agent learns (appendices E, G). Returns whether it learns."""
         if not self.acts or self.agent.decider != "agent":
             return False
-        warming = server.decisions.warming(server, HEAD)
-        tuning = server.round % self.agent.every == 0
-        heads = [_head(server, peer.model) for peer in server.state["previous"].peers.values()]
-        embedding = server.state["learned"].embedding
-        if (warming or tuning) and heads and embedding.fits(heads):
-            embedding.train(heads, self.embedding.steps, server.stream("mhae"))
-        return tuning and not warming
+        learns = server.decisions.due(server, HEAD)
+        if learns or server.decisions.warming(server, HEAD):
+            heads = [head_of(server, peer.model) for peer in server.state["previous"].peers.values()]
+            server.state["learned"].train(heads, self.embedding.steps, server.stream("mhae"))
+        return learns
 
     # Models on the server
 
@@ -365,13 +332,6 @@ class HeadMixing(AgentMethod):
             raise Rejected(f"trained is {reply.number('trained')}, a round to come")
 
 
-def similarity(embeddings: Tensor) -> Tensor:
-    """V_k of eq. 2 for the embeddings of a view, the target last: (cos + 1) / 2, normalised."""
-    near = (F.cosine_similarity(embeddings, embeddings[-1:], dim=1) + 1) / 2
-    near[-1] = 1.0
-    return near / near.sum()
-
-
 def mixes(
     server: Server, shares: Mapping[int, Mapping[str, Shares]], own: Mapping[int, Peer], peers: Mapping[int, Peer]
 ) -> dict[int, Weights]:
@@ -391,7 +351,3 @@ def mixes(
         for k, weights in zip(shares, found, strict=True):
             mixed[k] |= weights
     return mixed
-
-
-def _head(server: Server, model: Weights) -> list[Tensor]:
-    return matrices(select(model, server.network.part("head")))

@@ -108,6 +108,10 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         """Whether this is a warm-up round, in which the agent does not decide yet."""
         return not self._policy and server.moment.episode == 0 and server.round <= self.declared[name].agent.warmup
 
+    def due(self, server: "Server", name: str) -> bool:
+        """Whether training is due at the end of this round, should the agent of this decision learn at all."""
+        return not self.warming(server, name) and self.agents[name].due(server.round, server.rounds)
+
     def _answer(self, server: "Server", question: Question) -> Tensor:
         declared, name = question.declared, question.name
         if (decider := declared.agent.decider) != "agent":

@@ -21,7 +21,7 @@ from fedtailor.agents import DDPG, DDPGSettings, Simplex
 from fedtailor.agents.attention import Attention
 from fedtailor.agents.embedding import PCAEmbedding
 from fedtailor.learning.optimisers import Adam
-from fedtailor.methods.head_mixing import similarity
+from fedtailor.methods.head_embedding import similarity
 
 EMBEDDING = 128
 FEATURES = EMBEDDING + 3  # embedding, log age, whose model, initial logit

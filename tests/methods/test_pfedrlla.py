@@ -18,7 +18,8 @@ import fedtailor
 from fedtailor.agents import DDPG, DDPGSettings, Simplex
 from fedtailor.messages.trees import unpack
 from fedtailor.methods import Moment, Payload, Question, Replies, Reward, Server, read_policy
-from fedtailor.methods.head_mixing import HEAD, OWN, HeadMixing, Peer, View, similarity
+from fedtailor.methods.head_embedding import similarity
+from fedtailor.methods.head_mixing import HEAD, OWN, HeadMixing, Peer, View
 from fedtailor.methods.pfedrlla import PFedRLLA
 from fedtailor.runs import Callback, RoundReport, experiment, pretrain, resume, run
 from fedtailor.runs.store import Store

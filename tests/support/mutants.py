@@ -53,6 +53,7 @@ TESTED_BY = {
     "methods/hapfl_state": ("methods/test_hapfl",),
     "methods/base": ("methods/test_bwa", "parties/test_decisions"),
     "methods/candidates": ("methods/test_candidates", "methods/test_tailor"),
+    "methods/head_embedding": ("methods/test_pfedrlla", "methods/test_pfedrlla_after"),
     "methods/head_mixing": ("methods/test_pfedrlla", "methods/test_pfedrlla_after"),
     "runs/loop": ("exactness/test_contract", "runs/test_evaluation_rules", "runs/test_cohorts"),
     "runs/phases": ("exactness/test_contract", "runs/test_evaluation_rules"),
