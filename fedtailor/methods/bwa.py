@@ -32,6 +32,7 @@ class BWA(Adjusted):
     every client; action a^t = (b^t, lambda^t) with b^t in [1, 64] and lambda^t on the simplex; w_0^{t+1} = sum_k
     lambda_k^t w_k^{t+1} (eq. 4); reward r^t = (phi^{t+1} - phi^t) / phi^t of its validation accuracy phi (eq. 8), times
     t where phi^{t+1} is the highest so far. An episode is a whole federation; PPO learns at its end (Alg. 1).
+    `Adjusted` has lines 5 to 15 of Algorithm 1; the framework does the others.
     """
 
     name: ClassVar = "bwa"
@@ -71,7 +72,7 @@ class BWA(Adjusted):
             return self._objective(after)
         if self.reward == "rise":
             return after - before
-        gain = (after - before) / max(before, 1 / samples)  # eq. 8
+        gain = (after - before) / max(before, 1 / samples)  # 13, eq. 8
         return gain * round if after > highest else gain
 
 

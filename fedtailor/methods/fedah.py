@@ -53,9 +53,8 @@ class FedAH(Method):
     # Algorithm 1, with its line numbers; lines 3, 10 and 11 are the default.
 
     def receive(self, client: Client, payload: Payload) -> None:
-        own = client.state.get("head") or select(
-            client.weights(), self._mixed(client)
-        )  # 1: the first time, the initial head
+        # 1: at first the initial head
+        own = client.state.get("head") or select(client.weights(), self._mixed(client))
         client.load(payload["model"])  # 4
         weights = client.state.get("mix") or {name: torch.full_like(head, self.start) for name, head in own.items()}
         client.state["mix"] = learn_mix(client, own, weights, eta=self.eta, epochs=self.mix_epochs)  # 6 and 7

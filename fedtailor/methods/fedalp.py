@@ -64,7 +64,7 @@ class FedALP(Method):
     def start_server(self, server: Server) -> None:
         server.state["groups"], server.state["clustering"] = Groups(), Clustering()
 
-    # Algorithm 1, with its line numbers
+    # Algorithm 1, with its line numbers; line 8 is the default
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
         member = _groups(server).member
@@ -94,7 +94,7 @@ class FedALP(Method):
         if self.warmup < 1 and server.round >= self.t_pre(server.rounds):
             absent = set(range(server.clients)) - set(replies) - set(replies.failed)
             asked: Replies = yield Ask("probe", dict.fromkeys(sorted(absent), Payload({"model": before})))
-            self._form_groups(server, dict(sorted({**replies, **asked}.items())), before)
+            self._form_groups(server, dict(sorted({**replies, **asked}.items())), before)  # 2, 3
 
     def _train_groups(self, server: Server, replies: Replies) -> None:
         """Update the models with the clients that answered; a group without replies is left unchanged."""
@@ -132,7 +132,7 @@ class FedALP(Method):
             server.round, clients, rho, tree, chosen, scores, means, psi, list(server.network.layers)
         )
         member = {k: m for m, group in enumerate(members) for k in group}
-        server.state["groups"] = Groups(member, [server.weights] * count)  # line 3 of Algorithm 1
+        server.state["groups"] = Groups(member, [server.weights] * count)  # 3 of Algorithm 1
 
     def _layers_weight(self, server: Server, change: Weights) -> Tensor:
         """Psi_m of a group with mean update D_m, eqs. 6-8; zeros if nothing has changed.  # float64 (layers,)"""
@@ -202,11 +202,11 @@ def _clustering(server: Server) -> Clustering:
 
 
 def _mix_by_layer(server: Server, m: int) -> Weights:
-    """W of a group: each layer's share of the group's model is Psi_m^l, eq. 9."""
+    """MixByLayer of Algorithm 1: in W, each layer's share of the group's model is Psi_m^l (eq. 9)."""
     w_m, w_g, psi = _groups(server).models[m], server.weights, _clustering(server).psi[m].tolist()
     fused: Weights = {}
-    for share, names in zip(psi, server.network.layers.values(), strict=True):
-        fused |= mean([select(w_m, names), select(w_g, names)], [share, 1 - share])
+    for share, names in zip(psi, server.network.layers.values(), strict=True):  # 1
+        fused |= mean([select(w_m, names), select(w_g, names)], [share, 1 - share])  # 2
     return {name: fused[name] for name in w_g}
 
 

@@ -94,7 +94,7 @@ class HAPFL(LiteAndLocal):
     # On the server
 
     def start_server(self, server: Server) -> None:
-        server.state["hapfl"] = Kept.of(server.network, server.family)
+        server.state["hapfl"] = Kept.of(server.network, server.family)  # line 1; the framework does lines 2, 3
         server.state["timeline"] = Timeline()
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:

@@ -80,7 +80,7 @@ class PFedRLLA(HeadMixing):
             yield from self.judge(server, k, shares[k], own, peers)
         models = mixes(server, shares, own, peers)  # Alg. 2, lines 1-2 and 5
         if self.peers == "uploaded":
-            server.state["previous"].peers = own  # lines 8-9
+            server.state["previous"].peers = own  # line 9
         signal = {"version": server.state["previous"].version}
         return {k: Payload({"model": model}, config=signal) for k, model in models.items()}  # line 11
 
@@ -90,7 +90,7 @@ class PFedRLLA(HeadMixing):
         if self.peers == "trained":  # Deviation: K' after its training; `uploaded` is Alg. 1 verbatim
             now = float(server.round)
             previous.peers = {k: Peer(reply["model"], reply.number("samples"), now) for k, reply in replies.items()}
-        previous.version += self.train_embedding(server)
+        previous.version += self.train_embedding(server)  # line 8
 
     def judge(self, server: Server, k: int, shares: Any, own: Any, peers: Any) -> Steps:
         """Reward the decision before the next one; by default rewards come later."""
