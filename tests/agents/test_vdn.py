@@ -92,3 +92,8 @@ def test_a_transition_waits_for_the_state_after_it_in_the_same_episode() -> None
     assert row["following"].flatten().tolist() == [5.0] * 3
     assert made.policy()["pending"] is None
     assert made.policy()["replay"]["rows"] == {}
+
+
+def test_it_learns_during_rounds_and_never_at_their_end() -> None:
+    one = agent()
+    assert not any(one.due(round, 3) for round in (1, 2, 3))

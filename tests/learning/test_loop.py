@@ -126,11 +126,14 @@ def test_a_client_smaller_than_a_batch_trains_on_what_it_has() -> None:
     assert not same(net.weights(), cnn().weights())
 
 
-def test_with_batch_normalisation_a_last_batch_of_one_joins_the_batch_before(monkeypatch) -> None:
+@pytest.mark.parametrize(("samples", "sizes"), [(17, [8, 9]), (9, [9])])
+def test_with_batch_normalisation_a_last_batch_of_one_joins_the_batch_before(
+    samples: int, sizes: list[int], monkeypatch
+) -> None:
     seen = batches(monkeypatch)
-    trace = fit(normalised(), vectors(17))
-    assert [len(batch) for batch in seen] == [8, 9]
-    assert (trace.steps, trace.samples) == (2, 17)
+    trace = fit(normalised(), vectors(samples))
+    assert [len(batch) for batch in seen] == sizes
+    assert (trace.steps, trace.samples) == (len(sizes), samples)
 
 
 def test_without_batch_normalisation_a_last_batch_of_one_stays(monkeypatch) -> None:

@@ -11,9 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedtailor
 from fedtailor.learning.tensors import inputs_of, tensors
+from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.messages.trees import plain, unpack
 from fedtailor.methods import Client, find
-from fedtailor.models import build
+from fedtailor.models import Inputs, ModelSettings, build
 from tests.support.peers import digits, kept, personal, scores, state
 from tests.support.problem import HERE, make, play, targets
 
@@ -100,6 +101,15 @@ def test_apple_gradients_are_those_of_the_mixture(model: str, tmp_path: Path) ->
     torch.testing.assert_close(after["relation"], (p - 0.2 * p.grad).detach())
     for name, core in own.items():
         torch.testing.assert_close(after["core"][name], (core - 0.1 * core.grad).detach())
+
+
+def test_a_peer_that_is_no_whole_number_is_refused_by_the_schema() -> None:
+    network = build(ModelSettings(name="linear"), Inputs((3,), 2), 0)
+    schema = make("apple").reply_schema(network, frozenset(network.names))
+    reply = Payload({"model": network.weights()}, {"samples": 1, "peers": [2]})
+    schema.check(reply)
+    with pytest.raises(Rejected, match="peers"):
+        schema.check(Payload(reply.groups, {"samples": 1, "peers": [0.5]}))
 
 
 class Products(TorchDispatchMode):

@@ -178,6 +178,25 @@ def test_settings_that_switch_a_method_off_warn() -> None:
         assert make(name).inert() is None
 
 
+@pytest.mark.parametrize(
+    ("table", "policy", "idle"),
+    [
+        ({}, "none", ()),
+        ({}, "built-in", ()),
+        ({"updates": 0}, "none", ("termination",)),
+        ({"learn": "never"}, "none", ("termination",)),
+        ({"updates": 0}, "built-in", ()),
+        ({"updates": 0, "decider": "uniform"}, "none", ()),
+    ],
+    ids=str,
+)
+def test_agents_that_can_never_learn_are_named_unless_something_else_decides(
+    table: dict[str, Any], policy: str, idle: tuple[str, ...]
+) -> None:
+    said = make("fedddrl", policy=policy, agents={"termination": table}).inert()
+    assert said == (f"without a policy, these agents do not learn: {', '.join(idle)}" if idle else None)
+
+
 @pytest.mark.parametrize("name", ["fedamp", "fedfomo", "pfedla", "apple", "ifca", "cfl"])
 def test_switching_the_idea_off_changes_the_numbers(name: str, tmp_path: Path) -> None:
     """On digits, against the same method with its idea switched off."""
