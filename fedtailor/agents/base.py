@@ -32,7 +32,19 @@ class AgentSettings(BaseModel):
     def build(
         self, slots: int, features: int, actions: Mapping[str, Kind], stream: torch.Generator, **options: Any
     ) -> "Agent | None":
-        """Build the untrained agent; None if a decider always replaces it."""
+        """Build the untrained agent; None if a decider always replaces it.
+
+        Parameters
+        ----------
+        slots, features
+            The shape of a state: rows, and features of a row.
+        actions
+            The kinds of action of the decision, by name.
+        stream
+            The random stream of the initial weights.
+        options
+            The options of a declared decision that only some agents know.
+        """
         return None
 
     @property
@@ -58,20 +70,46 @@ class Agent(ABC):
     """Acts, observes rewards, and learns when the framework tells it that a round or an episode is over.
 
     A state has a row of features for every slot, and a mask of the present slots.
+
+    Examples
+    --------
+    >>> action = agent.act(state, mask, stream)  # float32 (numbers,)
+    >>> agent.observe(state, action, 0.5, mask, done=True)
+    >>> agent.end_round(round, rounds, lambda: stream)  # learns if training is due
     """
 
     @abstractmethod
     def act(self, state: Tensor, mask: Tensor | None = None, stream: torch.Generator | None = None) -> Tensor:
-        """Choose an action in a state (slots, features): explore with a stream, act greedily without one."""
+        """Choose an action: explore with a stream, act greedily without one.
+
+        Parameters
+        ----------
+        state
+            The features of every slot: (slots, features).
+        mask
+            The present slots: bool (slots,). Without one, all slots are present.
+        stream
+            The random stream of exploration.
+        """
 
     @abstractmethod
     def observe(
         self, state: Tensor, action: Tensor, reward: float, mask: Tensor | None = None, *, done: bool = False
     ) -> None:
-        """Store the reward of an action, in the order of time; ``done`` ends an episode."""
+        """Store the reward of an action. Call it in the order of time.
+
+        Parameters
+        ----------
+        state, action, mask
+            The state, the action that `act` chose in it, and the present slots.
+        reward
+            The reward.
+        done
+            Whether the action was the last of its episode.
+        """
 
     def follow(self, state: Tensor, mask: Tensor, draws: Draws) -> None:
-        """Take the state that follows the action that was observed last."""
+        """Take the state that followed the latest observed action."""
         return
 
     def begin_episode(self, draws: Draws) -> None:
@@ -83,7 +121,7 @@ class Agent(ABC):
         return False
 
     def end_round(self, round: int, rounds: int, draws: Draws) -> None:
-        """End a round; learn if learning is due."""
+        """End a round, and learn if training is `due`. ``draws`` returns the random stream of learning."""
         return
 
     def policy(self) -> dict[str, Any]:
@@ -95,7 +133,8 @@ class Agent(ABC):
         """Everything that the agent has learned and stored."""
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state that ``state_dict`` returned."""
 
 
 def present(mask: Tensor | None, slots: int) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedtailor.agents.base import Agent
 
-WINDOW = 3  # consecutive episodes that a policy is judged by, since a single one is too noisy
+WINDOW = 3  # consecutive episodes whose mean judges a policy, since a single episode is too noisy
 
 
 class BestPolicy:
@@ -33,7 +33,7 @@ class BestPolicy:
         self.value = None
 
     def begin_episode(self) -> None:
-        """Begin an episode; one that did not reach its end does not count."""
+        """Begin an episode. An episode that did not reach its end does not count."""
         self.value = None
 
     def state_dict(self) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class APPLE(Method):
         return shares
 
     def _lambda(self, client: Client) -> float:
-        """1 in the first round, 0 from round L on."""
+        """lambda(t): it falls from 1 in the first round to 0 after the share L of the rounds."""
         done = min(1.0, (client.round - 1) / (self.L * client.rounds))
         return 1 - done if self.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
 
@@ -179,7 +179,7 @@ class _Mixture:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Meanwhile the network's parameters are the first row of the matrix, so that steps need not copy them."""
+        """Use the first row of the matrix as the network's parameters meanwhile, so that steps need not copy them."""
         before = {name: parameter.data for name, parameter in self._parameters.items()}
         for name, parameter in self._parameters.items():
             parameter.data = self._core[name].copy_(parameter.data)

@@ -129,7 +129,7 @@ class Method(BaseModel):
 
     @classmethod
     def may_show_peers(cls) -> bool:
-        """Whether clients receive models of other clients, or nothing says that they do not."""
+        """Whether clients may receive models of other clients; a new ``prepare`` without a card may send them."""
         return cls.card.shows_peers or ("card" not in vars(cls) and "prepare" in cls.changes)
 
     # Settings

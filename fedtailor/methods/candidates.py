@@ -22,10 +22,10 @@ from fedtailor.parties import Client
 from fedtailor.weights import Weights, mean
 
 UNWEIGHTED = ("cross-entropy", "binary-cross-entropy")  # losses of classes in which all samples count the same
-SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)  # of the fine-tuned model in the mix
-POWERS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)  # of the class frequencies, by which probabilities are multiplied
-SHARPNESS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # factors of logits, of which the calibrated loss takes the best
-SMOOTHING = 0.5  # samples that every class has besides those that were counted
+SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)  # shares of the fine-tuned model in the mix
+POWERS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)  # probabilities are multiplied by class frequencies to this power
+SHARPNESS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)  # factors of logits; the calibrated loss uses the best one
+SMOOTHING = 0.5  # samples that are added to the count of every class
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def log_frequencies(targets: Tensor, classes: int) -> Tensor:
 def output_bias(network: Network) -> str | None:
     """The name of the tensor that is added to the outputs: the bias of the last layer. None if there is none.
 
-    It is tried out: where something follows the last layer, such as a scale, its bias does not count.
+    The function tries the bias out: it does not count if something follows the last layer, such as a scale.
     """
     shape = (network.inputs.outputs,)
     weights = network.weights("head")
@@ -133,7 +133,7 @@ class Tailoring:
         return gains_of(self.client.criterion, self._outputs_of_all(targets), targets, calibrated)
 
     def _outputs_of_all(self, targets: Tensor) -> Iterator[Tensor]:
-        """The outputs of each candidate on the validation data, one after the other: all of them may not fit memory."""
+        """The outputs of each candidate on the validation data, one by one: memory may not hold all of them."""
         shift = None if self.bias is None else self._shift().to(targets.device)
         for _, candidates in groupby(self.candidates, key=lambda one: (one.body, one.head)):
             for place, candidate in enumerate(candidates):
@@ -172,7 +172,7 @@ def gains_of(criterion: Criterion, outputs: Iterable[Tensor], targets: Tensor, c
 
 
 def _least_loss(criterion: Criterion, outputs: Tensor, targets: Tensor, sharpness: Sequence[float]) -> float:
-    """The mean loss of logits at that of these factors at which it is least."""
+    """The smallest mean loss that these factors of the logits give."""
     found = [losses(criterion, outputs if f == 1 else f * outputs, targets).double().mean() for f in sharpness]
     return float(torch.stack(found).min())
 
@@ -217,4 +217,4 @@ def _outputs(client: Client) -> Tensor:
 
 def _gain(reference: float, loss: float, nats: bool) -> float:
     gain = reference - loss if nats else (reference - loss) / (abs(reference) + abs(loss) or 1.0)
-    return max(-1.0, min(1.0, gain)) if gain == gain else -1.0  # a model whose loss is not a number gains nothing
+    return max(-1.0, min(1.0, gain)) if gain == gain else -1.0  # a loss that is not a number is the worst gain

@@ -178,13 +178,13 @@ class FedDdrl(AgentMethod):
     # Settings
 
     def rehearsal(self) -> "FedDdrl":
-        """The method without FedAvg's rounds at the start."""
+        """The method during pre-training: as always, and without FedAvg's rounds at the start."""
         tables = self.agents.changed(learn="always", warmup=0)
         return self.model_copy(update={"agents": tables, "policy": self.own_policy or NO_POLICY})
 
 
 def _states(probed: Replies, seconds: Mapping[int, float]) -> dict[int, Tensor]:
-    """The state of every client, of the same order in every federation: log(1 + loss), then log(x / mean x)."""
+    """The state of every client, of order one in every federation: log(1 + loss), then log(x / mean x)."""
     transfers = {k: probed.times[k].transfer if k in probed.times else 0.0 for k in probed}
     columns = [
         torch.tensor([probed[k].number("loss") for k in probed]).clamp(min=0).log1p(),
@@ -226,7 +226,7 @@ FedDdrl.card = Card(
         "has no test data",
         "the gain is that of the accuracy itself, and the time is relative to FedAvg's round: the slowest client's "
         "E epochs",
-        "the third term is the waiting time of the clients that continued: a client that was stopped waits for nobody",
+        "the third term is the waiting time of the clients that continued: a stopped client does not wait",
         "without a policy, the first rounds of a run are FedAvg's; the paper trains the agents before",
         "if the agents terminate all clients, the fastest continues",
         "the final pass trains E epochs",

@@ -54,9 +54,9 @@ class HAPFL(LiteAndLocal):
     W = (softmax(H) + softmax(acc)) / 2 (eq. 38).
     Client: minimises L1 = lambda1 CE + lambda2 D_KL(local || lite) over the local model and L2 = lambda3 CE + lambda4
     D_KL(lite || local) over the LiteModel, at once and each with the other's outputs as given (eq. 33, 34).
-    Models: ``global`` is the LiteModel, those of the sizes have their names; received, held and final are a client's
+    Models: ``global`` is the LiteModel, and each size's model has its name; received, held and final are a client's
     local model, the one it would deploy.
-    Lines are those of Algorithm 1.
+    Comments name the lines of Algorithm 1.
     """
 
     name: ClassVar = "hapfl"
@@ -175,7 +175,7 @@ class HAPFL(LiteAndLocal):
         return Payload(numbers={"samples": client.samples})
 
     def fit(self, client: Client) -> None:
-        """Line 16."""
+        """Line 16: train both models."""
         self._distil(client, client.payload.config.get("epochs"))
 
     def _distil(self, client: Client, epochs: int | None) -> None:
@@ -190,7 +190,7 @@ class HAPFL(LiteAndLocal):
         self.keep_statistics(client)
 
     def upload(self, client: Client) -> Payload:
-        """Lines 17, 18."""
+        """Lines 17, 18: score both models and send them."""
         entropy = label_entropy(client.data("train")[1])
         lite, local = (client.evaluate("val", network).accuracy for network in (client.network, client.model))
         return Payload(self.trained(client), {"entropy": entropy, "lite accuracy": lite, "local accuracy": local})
@@ -239,7 +239,7 @@ class HAPFL(LiteAndLocal):
     # Clients from outside the federation
 
     def welcome(self, server: Server, client: int) -> Steps:
-        """A new client's size is chosen beside the latest cohort, in the place of its client of nearest time."""
+        """Choose a new client's size within the latest cohort, where it replaces the client with the nearest time."""
         seconds: dict[int, float] = yield from self._assess(server, [client])
         if not seconds:
             return {}

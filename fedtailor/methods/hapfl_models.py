@@ -66,18 +66,18 @@ class LiteAndLocal(AgentMethod):
         client.model.load({**payload.groups.get(size, {}), **client.state.get(f"statistics of {size}", {})})
 
     def keep_statistics(self, client: Client) -> None:
-        """Keep the running statistics of the local model where they stay with their client."""
+        """Keep the running statistics of the local model, if clients do not send them."""
         local = client.model
         if client.statistics == "local" and local.statistics:
             client.state[f"statistics of {client.deployed}"] = select(local.weights(), local.statistics)
 
     def trained(self, client: Client) -> dict[str, Weights]:
-        """The groups of a reply: what is exchanged of both models."""
+        """The groups of a reply: the tensors of both models that are exchanged."""
         local = select(client.model.weights(), client.shared_of(client.deployed))
         return {"model": select(client.weights(), client.shared), client.deployed: local}
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
-        """The LiteModel and the model of one of the sizes, without running statistics where they stay."""
+        """The LiteModel and the model of one size, without running statistics if clients keep them."""
         family = {name: build(model, network.inputs, 0) for name, model in model_family(self._named).items()}
         groups = {
             name: Tensors(frozenset(local.names), optional=True, may_lack=local.statistics)

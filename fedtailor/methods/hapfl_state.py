@@ -28,7 +28,7 @@ class Kept(State):
 
     @classmethod
     def of(cls, network: Network, family: Mapping[str, Network]) -> "Kept":
-        """What is kept at the start, for a LiteModel and the networks of all sizes."""
+        """The initial models and their work, for a LiteModel and the networks of all sizes."""
         lite = count_flops(network, network.inputs)
         flops = {name: lite + count_flops(local, local.inputs) for name, local in family.items()}
         return cls(max(lite, 1), flops, {name: local.weights() for name, local in family.items()})

@@ -317,13 +317,14 @@ class HeadMixing(AgentMethod):
         return {**self.counts(client), "accuracy": client.evaluate("val").accuracy}
 
     def counts(self, client: Client) -> dict[str, Any]:
+        """The numbers of training and validation samples."""
         return {"samples": client.samples, "validation": len(client.data("val")[1])}
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
         return Schema({"model": Tensors(shared)}, FACTS)
 
     def ask_schema(self, name: str, network: Network, shared: frozenset[str]) -> Schema:
-        """Nothing from ``begin``; from ``send`` also the round in which the model was trained."""
+        """``begin`` sends nothing; ``send`` also sends the round in which the model was trained."""
         sent = Schema({"model": Tensors(shared)}, {**FACTS, "trained": Range(0, whole=True)})
         return Schema() if name == "begin" else sent
 

@@ -38,7 +38,7 @@ class PerFedAvg(Method):
         if self.alpha == 0:
             return "alpha = 0 has no inner step: this is FedAvg on a part of every mini-batch"
         if self.adapt_steps == 0:
-            return "adapt_steps = 0 deploys the received model as it is, which is made to be adapted first"
+            return "adapt_steps = 0 deploys the received model without the adaptation that it is trained for"
         return None
 
     def idle_settings(self) -> frozenset[str]:
@@ -76,7 +76,7 @@ class PerFedAvg(Method):
         client.train(steps=self.adapt_steps, step=self._inner_step)
 
     def adapt(self, client: Client) -> None:
-        """Inner steps, which the model was trained for, on as many passes as the client makes."""
+        """Make the inner steps that the model was trained for, on as many passes as the client makes."""
         client.train(step=self._inner_step)
 
     def _inner_step(self, batch: Batch) -> Tensor:

@@ -93,7 +93,7 @@ class PFedRLLA(HeadMixing):
         previous.version += self.train_embedding(server)  # line 8
 
     def judge(self, server: Server, k: int, shares: Any, own: Any, peers: Any) -> Steps:
-        """Reward the decision before the next one; by default rewards come later."""
+        """Reward the decision before the next one. By default rewards come later."""
         yield from ()
 
     # Client, Alg. 1
@@ -131,7 +131,7 @@ class PFedRLLA(HeadMixing):
         return not self.has_policy and self.acts and self.agent.decider == "agent"
 
     def facts(self, client: Client) -> dict[str, Any]:
-        """The same facts, measured with the body that is kept for rewards."""
+        """Measure the same facts with the body that is kept for rewards."""
         body = client.weights("body")
         client.load(client.state["judge"].body)
         facts = super().facts(client)

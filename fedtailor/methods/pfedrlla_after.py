@@ -78,7 +78,7 @@ class PFedRLLAAfter(HeadMixing):
         return {"prior": None if self.start == "none" else self.embedding.size + 2}  # the feature "log similarity"
 
     def shape(self, server: Server) -> dict[str, int | str]:
-        """Also what the agent begins with: its policy is a difference from that."""
+        """The same properties and the initial weights, since the policy is a difference from them."""
         begins = f"own = {self.own:g}" if self.start == "own" else self.start
         return {**super().shape(server), "initial weights": begins}
 

@@ -28,7 +28,7 @@ def smallest(form: Tensor) -> Tensor:
 
 
 def _minimise(form: Tensor, weights: Tensor, joining: int) -> Tensor:
-    """The minimum over the support and one more element, or over those of them that stay inside the simplex."""
+    """The minimum over the support and one more element; elements that would leave the simplex are dropped."""
     support = weights > 0
     support[joining] = True
     while True:

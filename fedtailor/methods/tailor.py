@@ -12,12 +12,12 @@ from fedtailor.methods.fedavg_ft import FedAvgFT
 from fedtailor.models import Network
 from fedtailor.parties import Ask, Client, Range, Replies, Schema, Server, Steps
 
-LEAST = 2  # clients that are asked for evidence, however short a run is
-FORWARD = 1 / 12  # of a pass over the training data: a forward pass over validation data a quarter as large
+LEAST = 2  # clients that are asked for evidence in the shortest run
+FORWARD = 1 / 12  # cost of a forward pass over validation data, in passes over training data four times as large
 
 
 class Tailor(FedAvgFT):
-    """FedAvg; a client deploys what pays for clients like it, as all clients' validation data show together. Ours.
+    """FedAvg whose clients deploy a mix of two models, which the validation data of all clients choose. Ours.
 
     Exchanged: as FedAvg. After the last round some clients also send their number n of validation samples and a gain
     g(a, b, t) from -1 to 1 for each candidate; every client then receives the pooled gains G(a, b, t) with the model.
@@ -51,7 +51,7 @@ class Tailor(FedAvgFT):
         True, description="clients count the same in the pooled gains; false: by their validation samples"
     )
     evidence: Literal["both", "pooled", "own"] = Field(
-        "both", description="what a client chooses by: its own validation data, those of all clients, or both"
+        "both", description="what a client's choice rests on: its own validation data, those of all clients, or both"
     )
     strength: float = Field(
         100.0, gt=0, le=1e9, description="validation samples of its own that the pooled evidence counts for a client"
@@ -67,7 +67,7 @@ class Tailor(FedAvgFT):
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """What a client chooses from; the first is FedAvg+FT's model."""
+        """The candidates for a client's model; the first is FedAvg+FT's model."""
         return grid(self.mix, self.parts, self.correct)
 
     @property
@@ -100,9 +100,8 @@ class Tailor(FedAvgFT):
     # Server
 
     def start_server(self, server: Server) -> None:
-        server.state[
-            "gains"
-        ] = []  # pooled gains by candidate; empty before the last round, or with too little evidence
+        # Pooled gains by candidate; empty before the last round, or with too little evidence.
+        server.state["gains"] = []
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Payloads:
         # Only after the last round: evidence from an earlier round is about another model.
@@ -121,7 +120,7 @@ class Tailor(FedAvgFT):
         server.state["gains"] = pooled(evidence, self.caution)
 
     def _asked(self, server: Server) -> list[int]:
-        """As many clients as the budget pays for, at random."""
+        """Choose clients at random, as many as the budget pays for."""
         training, size = server.training, sum(server.sizes) / max(1, server.clients)
         epochs = training.epochs if training.steps is None else training.steps * training.batch_size / max(1.0, size)
         mixes = len({(candidate.body, candidate.head) for candidate in self.candidates})
@@ -133,7 +132,7 @@ class Tailor(FedAvgFT):
     # Client
 
     def assess(self, client: Client, payload: Payload) -> Payload:
-        """Fine-tune the new global model, and say how much each candidate gains on the validation data."""
+        """Fine-tune the new global model, and send the gain of each candidate on the validation data."""
         self.receive(client, payload)
         client.received = client.weights()
         super().personal(client)
@@ -149,7 +148,7 @@ class Tailor(FedAvgFT):
         self._choose(client)
 
     def _choose(self, client: Client) -> None:
-        """Turn the fine-tuned model into the best candidate; leave it as it is without evidence, or before the end."""
+        """Turn the fine-tuned model into the best candidate; change nothing without evidence or before the end."""
         gains = client.payload.numbers.get("gains") if self.pools else [0.0] * len(self.candidates)
         if client.round <= client.rounds or not isinstance(gains, list) or len(self.candidates) == 1:
             return
