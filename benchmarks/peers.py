@@ -5,7 +5,21 @@ round, five epochs, mini-batches of 10, two processes on two cores, one thread e
 evaluation; ``evaluated``: after each round the model is tested on the test sets of all 100 clients (FedTailor also
 tests what the cohort holds). The rounds take turns, so that whatever else the machine does hits all of them; medians
 are compared. FedTailor computes in fp32 as the others do; ``fedtailor bf16`` has ``training.precision = "bf16"``, if
-this processor has it. The programs of the peers are in ``benchmarks/peer``; all of them load the data once.
+this processor has it. The programs of the peers are in ``benchmarks/peer``.
+
+What each does in a round, beside the same training:
+
+* FedTailor: keeps the images as bytes in shared memory, and makes them floats for every task; checks what clients send;
+  stores measures and the state of the run in its database, so that it can be resumed; ``evaluated`` tests the
+  received model of all clients, what the cohort holds, and the global model;
+* plain torch: two processes with the samples as floats in memory; sums the weights; tests the global model on the
+  samples of every client; checks and stores nothing;
+* Flower: its FedAvg strategy, with clients in two Ray actors that keep the samples as floats; tests the global model
+  in a message to every client and averages their measures; stores nothing;
+* pfl: two processes that torch.distributed connects, with the samples as floats; tests the global model on all clients
+  as its validation users; stores nothing.
+
+No one reads files, or uses a data loader, during a round.
 
 * ``over_fedtailor``: the time of a round over that of FedTailor in fp32: above 1 means slower than FedTailor.
 
