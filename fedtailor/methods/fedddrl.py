@@ -1,4 +1,5 @@
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
@@ -23,13 +24,23 @@ from fedtailor.parties import (
     Reward,
     Schema,
     Server,
+    State,
     Steps,
 )
-from fedtailor.weights import select
+from fedtailor.weights import Weights, select
 
 STOP, EPOCHS = "termination", "epochs"  # the names of the decisions
 OPTIONS = {STOP: Categorical(2), EPOCHS: Categorical(3, usual=1)}  # continue or stop; fewer epochs, the same, more
 FEATURES = [Feature(name) for name in ("log loss", "log time", "log transfer", "log samples")]
+
+
+@dataclass
+class Probed(State):
+    """A client's probing epoch: ``client.state["probed"]``; empty once its training has continued."""
+
+    round: int | None = None
+    received: Weights = field(default_factory=dict)
+    trained: Weights = field(default_factory=dict)
 
 
 class FedDdrlAgents(AgentTables):
@@ -62,6 +73,7 @@ class FedDdrl(AgentMethod):
     uses_accuracy: ClassVar = True
     uses_clock: ClassVar = True
     counts_epochs: ClassVar = True
+    layout: ClassVar = 2
 
     w1: float = Field(10.0, ge=0, description="weight of the gain in accuracy (0 to 1)")
     w2: float = Field(0.2, ge=0, description="weight of the round's time, relative to FedAvg's")
@@ -131,30 +143,33 @@ class FedDdrl(AgentMethod):
 
     # On a client
 
+    def start_client(self, client: Client) -> None:
+        client.state["probed"] = Probed()
+
     def probe(self, client: Client, payload: Payload) -> Payload:
         """Train one epoch, kept for `fit`, and score the received model."""
         client.load(payload["model"])
         score = client.evaluate("val")
         trace = client.train(epochs=1)
         trained = select(client.weights(), client.shared)
-        client.state["probed"] = {"round": client.round, "received": payload["model"], "trained": trained}
+        client.state["probed"] = Probed(client.round, payload["model"], trained)
         numbers = {"correct": score.correct, "validation": score.samples}
         return Payload(numbers={"loss": trace.loss, "samples": client.samples, **numbers})
 
     def receive(self, client: Client, payload: Payload) -> None:
-        probed = client.state.get("probed", {})
-        if "model" in payload.groups or probed.get("round") != client.round:
-            client.state.pop("probed", None)  # left from a round in which the client was stopped
+        probed: Probed = client.state["probed"]
+        if "model" in payload.groups or probed.round != client.round:
+            client.state["probed"] = Probed()  # the client was stopped in the round of its probing
             client.load(payload.groups.get("model", {}))
         else:
-            client.load(probed["received"])
+            client.load(probed.received)
 
     def fit(self, client: Client) -> None:
         epochs: int = client.payload.config.get("epochs", max(1, client.training.epochs))
-        probed = client.state.pop("probed", None)
-        if probed is not None:
-            client.load(probed["trained"])
-        client.train(epochs=epochs if probed is None else epochs - 1)
+        probed: Probed = client.state["probed"]
+        client.load(probed.trained)
+        client.train(epochs=epochs if probed.round is None else epochs - 1)
+        client.state["probed"] = Probed()
 
     def upload(self, client: Client) -> Payload:
         epochs = client.payload.config.get("epochs", max(1, client.training.epochs))

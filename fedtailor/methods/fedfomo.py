@@ -1,5 +1,6 @@
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -8,8 +9,17 @@ from pydantic import Field
 from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.methods.base import Card, Method, Payloads
 from fedtailor.models import Network
-from fedtailor.parties import Client, Range, Replies, Schema, Server, check_peers
+from fedtailor.parties import Client, Range, Replies, Schema, Server, State, check_peers
 from fedtailor.weights import Weights, delta, learned, mean, norm, select
+
+
+@dataclass
+class Trained(State):
+    """A client's own models: ``client.state["trained"]``; empty before its first training."""
+
+    model: Weights = field(default_factory=dict)
+    before: Weights = field(default_factory=dict)  # v, the model before its last training
+    weights: dict[int, float] = field(default_factory=dict)  # w_n of this round; only until `upload`
 
 
 class FedFomo(Method):
@@ -26,6 +36,7 @@ class FedFomo(Method):
     name: ClassVar = "fedfomo"
     averages: ClassVar = False
     needs_validation: ClassVar = True
+    layout: ClassVar = 2
 
     M: int = Field(5, ge=0, le=10_000, description="number of peers' models that a client downloads per round")
     epsilon: float = Field(0.3, ge=0, le=1, description="probability that a client's peers are drawn at random")
@@ -49,22 +60,28 @@ class FedFomo(Method):
         models = {n: server.memory.peek(n)["model"] for n in needed}
         return {i: Payload({f"peer/{n}": models[n] for n in peers}) for i, peers in chosen.items()}
 
+    def start_client(self, client: Client) -> None:
+        client.state["trained"] = Trained()
+
     def receive(self, client: Client, payload: Payload) -> None:
-        client.load(client.state.get("model", {}))
+        trained: Trained = client.state["trained"]
+        client.load(trained.model)
         own = select(client.weights(), client.shared)
         models = {client.id: own, **{int(g[5:]): w for g, w in payload.groups.items() if g.startswith("peer/")}}
-        client.state["weights"] = raw = self._weigh(client, models)
+        trained.weights = raw = self._weigh(client, models)
         useful = {n: weight for n, weight in sorted(raw.items()) if weight > 0}
         client.load(mean([models[n] for n in useful], list(useful.values())) if useful else own)
 
     def fit(self, client: Client) -> None:
-        client.state["before"] = select(client.received, client.shared)
+        trained: Trained = client.state["trained"]
+        trained.before = select(client.received, client.shared)
         client.train()
-        client.state["model"] = select(client.weights(), client.shared)
+        trained.model = select(client.weights(), client.shared)
 
     def upload(self, client: Client) -> Payload:
         reply = super().upload(client)
-        raw = client.state.pop("weights")
+        trained: Trained = client.state["trained"]
+        raw, trained.weights = trained.weights, {}
         return Payload(reply.groups, {**reply.numbers, "peers": [*raw], "weights": [*raw.values()]})
 
     def reply_schema(self, network: Network, shared: frozenset[str]) -> Schema:
@@ -105,7 +122,7 @@ class FedFomo(Method):
         """
         if len(client.data("val")[1]) == 0:
             return {}
-        before = client.state.get("before") or models[client.id]
+        before = client.state["trained"].before or models[client.id]
         reference = self._loss(client, before)
         raw = {}
         # One batched pass per model: all models at once (vmap, grouped convolutions) take three times as long.

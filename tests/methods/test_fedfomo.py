@@ -25,9 +25,10 @@ def test_hand_fedfomo(tmp_path: Path) -> None:
     memory = played.loop.server.memory
     assert memory.peek(0)["affinity"] == pytest.approx({0: 0.75, 1: 0.25}, abs=1e-6)
     assert memory.peek(1)["affinity"] == pytest.approx({0: 2.75, 1: 2.25}, abs=1e-6)
-    assert float(state(played, 0)["before"][W]) == pytest.approx(1.75, abs=1e-6)
-    assert float(state(played, 0)["model"][W]) == pytest.approx(1.875, abs=1e-6)
-    assert set(state(played, 0)) == {"before", "model"}
+    own = state(played, 0)["trained"]
+    assert float(own["before"][W]) == pytest.approx(1.75, abs=1e-6)
+    assert float(own["model"][W]) == pytest.approx(1.875, abs=1e-6)
+    assert own["weights"] == {}
 
 
 def test_fedfomo_without_useful_peers_keeps_its_own_model(tmp_path: Path) -> None:
