@@ -1,7 +1,7 @@
 """The one gate for code that is named: ``module:Class`` or ``module:function``.
 
 To import a module is to run it. A name that the user wrote, in an experiment or a call, is imported, and remembered as
-this account's own. A name that somebody else may have written - in an export, in the folder of a run, in a message of a
+this account's own. A name that someone else may have written - in an export, in the folder of a run, in a message of a
 coordinator - is imported only if it is allowed by name: by the caller, in the variable ``FEDTAILOR_ALLOW`` (names with
 commas between them), or because the user has used it before.
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedtailor.data.federation import dealt_anew
 from fedtailor.engines import Job
 from fedtailor.learning.precision import native_bf16
-from fedtailor.methods import AgentMethod, Decider, Policy, shape, spec
+from fedtailor.methods import AgentMethod, Decider, Policy, Server, shape, spec
 from fedtailor.runs.accounting import client_promise, record_promise
 from fedtailor.runs.callbacks import Callback, CallbackList
 from fedtailor.runs.disk import DiskCheck
@@ -72,15 +72,7 @@ def run_episodes(
         if not complete:
             raise Interrupted(folder)
         if pretrained is not None:
-            method, server = settings.method, loop.server
-            assert isinstance(method, AgentMethod)
-            scenario = {
-                "environment": store.meta("environment"),
-                "experiment": settings.as_dict(),
-                "episodes": pretrained,
-            }
-            of, agents, parts = spec(method.rehearses or method), server.decisions.policy(), method.learned(server)
-            Policy(of, agents, parts, shape(method, server), scenario).write(folder)
+            _write_policy(folder, settings, store, loop.server)
         promises = _promises(settings, job, store)
         for promise in promises:
             warn(store, callbacks, promise.sentence)
@@ -88,6 +80,19 @@ def run_episodes(
             store.set_meta("privacy", [asdict(promise) for promise in promises])
             store.set_meta("finished", True)
     return Run(folder)
+
+
+def _write_policy(folder: Path, settings: Experiment, store: Store, server: Server) -> None:
+    """Write what a pre-training has learned, with the scenario in which it did."""
+    method = settings.method
+    assert isinstance(method, AgentMethod)
+    scenario = {
+        "environment": store.meta("environment"),
+        "experiment": settings.as_dict(),
+        "episodes": store.meta("episodes"),
+    }
+    of, agents, parts = spec(method.rehearses or method), server.decisions.policy(), method.learned(server)
+    Policy(of, agents, parts, shape(method, server), scenario).write(folder)
 
 
 def _tracked(folder: Path, settings: Experiment, store: Store, callbacks: Callback) -> AbstractContextManager[Callback]:

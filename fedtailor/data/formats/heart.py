@@ -27,7 +27,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "major vessels": {},
     "thallium scan": {"3": "normal", "6": "fixed defect", "7": "reversible defect"},
 }
-ZERO_IS_MISSING = ("resting blood pressure", "cholesterol")  # nobody has 0 of these
+ZERO_IS_MISSING = ("resting blood pressure", "cholesterol")  # no patient has 0 of these
 
 
 def heart_disease(_: SourceFiles) -> Samples:

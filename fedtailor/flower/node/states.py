@@ -86,7 +86,7 @@ class StateStore:
 
 
 def keyed(folder: Path, plain: str) -> str:
-    """Return a digest of the data that nobody without this folder can compute, so that it confirms no guess.
+    """Return a digest of the data that needs this folder to compute, so that it confirms no guess.
 
     Parameters
     ----------

@@ -92,13 +92,13 @@ def advise(
         race = Race(
             runner,
             candidates,
-            last,
-            choosing,
-            spec(settings.method),
-            -1 if known["less_is_better"] else 1,
-            largest_cohort(settings, first.clients),
-            first.clients,
-            minutes,
+            seeds=last,
+            choosing=choosing,
+            own=spec(settings.method),
+            better=-1 if known["less_is_better"] else 1,
+            participants=largest_cohort(settings, first.clients),
+            clients=first.clients,
+            minutes=minutes,
         )
         race.run()
     standings = _standings(race, known["percent"])
