@@ -98,7 +98,8 @@ class HAPFL(LiteAndLocal):
         server.state["timeline"] = Timeline()
 
     def prepare(self, server: Server, cohort: Sequence[int]) -> Steps:
-        self._warm_start(server)
+        if self.warm and server.decisions.untrained(server):
+            imitate_search(server, SIZE, INTENSITY, list(server.state["hapfl"].ratios.values()), self.warm)
         seconds: dict[int, float] = yield from self._assess(server, cohort)  # lines 8-11
         payloads: dict[int, Payload] = {}
         for group in cohorts(seconds, server.largest_cohort):  # several in the final pass, which prepares all clients
@@ -213,11 +214,6 @@ class HAPFL(LiteAndLocal):
     def _seen(self, time: Any, *more: Any) -> list[Any]:
         """What agents see of a client: its time and, in the state `full`, what is the same for all clients."""
         return [time, *more] if self.state == "full" else [time]
-
-    def _warm_start(self, server: Server) -> None:
-        first = server.moment.episode == 0 and server.round == 1 and not server.greedy
-        if first and self.warm and not self.has_policy and "agent" in (agent.decider for _, agent in self.agents):
-            imitate_search(server, SIZE, INTENSITY, list(server.state["hapfl"].ratios.values()), self.warm)
 
     def rehearsal(self) -> AgentMethod:
         from fedtailor.methods.hapfl_rehearsal import HAPFLRehearsal  # which extends this class

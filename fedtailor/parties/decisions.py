@@ -108,6 +108,11 @@ class Decisions(Mapping[tuple[str, int | None], Decided]):
         """Whether this is a warm-up round, in which the agent does not decide yet."""
         return not self._policy and server.moment.episode == 0 and server.round <= self.declared[name].agent.warmup
 
+    def untrained(self, server: "Server") -> bool:
+        """Whether this is the first round of agents that decide and begin from scratch: they may be taught now."""
+        first = server.moment.episode == 0 and server.round == 1 and not server.greedy
+        return first and not self._policy and any(one.agent.decider == "agent" for one in self.declared.values())
+
     def due(self, server: "Server", name: str) -> bool:
         """Whether training is due at the end of this round, should the agent of this decision learn at all."""
         return not self.warming(server, name) and self.agents[name].due(server.round, server.rounds)

@@ -234,6 +234,22 @@ def test_before_an_agent_decides_it_watches(warming: Any, wanted: Any) -> None:
     assert not made(settings=quick(warmup=2), policy=True).warming(server(1), "mix")
 
 
+def test_training_is_due_in_every_third_round_after_the_warm_up() -> None:
+    decisions = made(settings=quick(warmup=3, every=3))
+    assert [round for round in range(1, 10) if decisions.due(server(round), "mix")] == [6, 9]
+    assert [round for round in range(1, 10) if decisions.due(server(round, episode=1), "mix")] == [3, 6, 9]
+
+
+def test_agents_that_decide_may_be_taught_before_their_first_round_from_scratch() -> None:
+    decisions = made()
+    assert decisions.untrained(server(1))
+    assert not decisions.untrained(server(2))
+    assert not decisions.untrained(server(1, episode=1))
+    assert not decisions.untrained(server(1, greedy=True))
+    assert not made(policy=True).untrained(server(1))
+    assert not made(settings=quick(decider="uniform")).untrained(server(1))
+
+
 def test_every_use_of_a_decision_has_a_stream_of_its_own() -> None:
     names = [declared().stream(use) for use in ("start", "exploration", "learning")]
     assert names == ["start of mix", "exploration of mix", "learning of mix"]
