@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from raw_loop import EPOCHS
 from speed import TakingTurns, Turns, settings
 
 import fedtailor
@@ -57,7 +58,7 @@ PEERS = {"flower": "flwr", "pfl": "pfl"}  # and the package of which the version
 class Peer:
     """A program that does a round for every line that it gets."""
 
-    def __init__(self, name: str, python: Path, data: Path, folder: Path):
+    def __init__(self, name: str, python: Path, data: Path, folder: Path, epochs: int):
         self.name = name
         self.errors = folder / f"{name}.txt"
         self.process = subprocess.Popen(
@@ -67,7 +68,13 @@ class Peer:
             stderr=self.errors.open("w"),
             text=True,
             bufsize=1,
-            env={**os.environ, **ENVIRONMENT, "PEERS_DATA": str(data), "PYTHONPATH": str(HERE / "peer")},
+            env={
+                **os.environ,
+                **ENVIRONMENT,
+                "PEERS_DATA": str(data),
+                "PEERS_EPOCHS": str(epochs),
+                "PYTHONPATH": str(HERE / "peer"),
+            },
         )
         self.wait("ready")
 
@@ -108,7 +115,7 @@ def version(python: Path, package: str) -> str | None:
     return done.stdout.strip() or None
 
 
-def measure(rounds: int) -> dict[str, Any]:
+def measure(rounds: int, epochs: int) -> dict[str, Any]:
     versions = {name: version(ENVIRONMENTS / name / "bin" / "python", package) for name, package in PEERS.items()}
     ours = {"fedtailor": "fp32", **({"fedtailor bf16": "bf16"} if native_bf16() else {})}
     with tempfile.TemporaryDirectory() as name:
@@ -118,14 +125,14 @@ def measure(rounds: int) -> dict[str, Any]:
         for peer in ("plain", *(peer for peer, found in versions.items() if found)):
             python = Path(sys.executable) if peer == "plain" else ENVIRONMENTS / peer / "bin" / "python"
             try:
-                peers[peer] = Peer(peer, python, folder / "data.npz", folder)
+                peers[peer] = Peer(peer, python, folder / "data.npz", folder, epochs)
             except RuntimeError as error:
                 failed[peer] = str(error)
         turns = Turns([f"{name}, {kind}" for name in (*ours, *peers) for kind in KINDS])
 
         def federated(name: str, kind: str) -> None:
             made = settings(rounds, KINDS[kind])
-            made["training"]["precision"] = ours[name]
+            made["training"] |= {"precision": ours[name], "epochs": epochs}
             label = f"{name}, {kind}"
             try:
                 fedtailor.run(made, folder=folder / label, callbacks=TakingTurns(turns, label)).close()
@@ -153,7 +160,7 @@ def measure(rounds: int) -> dict[str, Any]:
             thread.join()
         for one in peers.values():
             one.close()
-    return {**table(turns.times, [*ours, *peers]), **facts(versions, failed, rounds)}
+    return {**table(turns.times, [*ours, *peers]), **facts(versions, failed, rounds), "epochs": epochs}
 
 
 def table(times: dict[str, list[float]], names: list[str]) -> dict[str, Any]:
@@ -188,4 +195,6 @@ def facts(versions: dict[str, str | None], failed: dict[str, str], rounds: int) 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=4, help="rounds of each, the first does not count")
-    print(json.dumps(measure(parser.parse_args().rounds), indent=2))
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="fewer only try out what is installed")
+    given = parser.parse_args()
+    print(json.dumps(measure(given.rounds, given.epochs), indent=2))

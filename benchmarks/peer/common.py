@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from raw_loop import BATCH, EPOCHS, LR, network
+from raw_loop import BATCH, LR, network
 
+EPOCHS = int(os.environ["PEERS_EPOCHS"])
 CLIENTS, COHORT = 100, 10
 Data = tuple[Tensor, Tensor]
 
@@ -40,7 +41,7 @@ def model() -> nn.Sequential:
 
 
 def train(module: nn.Module, samples: Data) -> None:
-    """Five epochs of SGD in mini-batches of ten."""
+    """Epochs of SGD in mini-batches of ten."""
     x, y = samples
     optimiser = torch.optim.SGD(module.parameters(), lr=LR, foreach=True)
     for _ in range(EPOCHS):
