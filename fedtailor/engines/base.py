@@ -31,6 +31,10 @@ class Job:
     measured: bool = False  # whether the engine measures how long tasks take on the clients' own devices
     attack: Attack | None = None  # what malicious clients send; their data are in the federation
     initial: bytes | None = None  # the packed initial weights; None: those of the seed
+    together: int = 1  # clients that a worker trains at once, at most
+
+
+TRAINING = ("fit", "final")  # the kinds of tasks in which clients can train together
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
-"""The inline engine: all tasks in this process, one after the other."""
+"""The inline engine: all tasks in this process."""
 
 from collections.abc import Iterable, Iterator
 
 from fedtailor.engines.base import Engine, Job, Result, Task
+from fedtailor.engines.task_queue import batches
 from fedtailor.engines.worker import Worker
 
 
 class Inline(Engine):
-    """Executes tasks in this process, one after the other."""
+    """Executes tasks in this process."""
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
@@ -17,7 +18,9 @@ class Inline(Engine):
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         assert self._worker is not None, "start comes first"
-        return map(self._worker.execute, tasks)
+        together = self._worker.job.together
+        for batch in batches(tasks, together=together) if together > 1 else ([task] for task in tasks):
+            yield from self._worker.execute_all(batch)
 
     def close(self) -> None:
         self._worker = None

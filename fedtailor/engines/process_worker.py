@@ -31,7 +31,7 @@ def main(channel: Channel) -> None:
                 blobs[header["kept"]] = kept
             else:
                 kept = blobs[header["keep"]]
-            channel.send(*result_message([worker.execute(task) for task in tasks_from(header, blobs)]))
+            channel.send(*result_message(worker.execute_all(tasks_from(header, blobs))))
 
 
 if __name__ == "__main__":

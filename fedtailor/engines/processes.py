@@ -79,7 +79,8 @@ class Processes(Engine):
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         self._fill_pool()
-        queue = TaskQueue(tasks, "worker process")
+        assert self._job is not None, "start comes first"
+        queue = TaskQueue(tasks, "worker process", self.workers, self._job.together)
         with selectors.DefaultSelector() as selector:
             try:
                 while True:

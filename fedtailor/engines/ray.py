@@ -68,7 +68,7 @@ class Ray(Engine):
         self.workers = workers or _cpus()
         self._pool: list[_Actor] = []
         self._failed_starts = 0  # workers in a row that died before they were ready
-        self._job = b""  # encoded
+        self._job, self._together = b"", 1  # encoded, and how many clients a worker trains at once
         self._federation: Federation | None = None
         self._arrays: Any = None  # reference to the federation's arrays in the object store
 
@@ -78,6 +78,7 @@ class Ray(Engine):
             self._arrays, self._federation = ray.put(arrays), job.federation
         more = {"path": [os.path.abspath(place) for place in sys.path], "versions": _versions()}
         self._job = encode({**codec.job_header(job, job.federation.outline()), **more}, codec.job_blobs(job))
+        self._together = job.together
         for worker in self._pool:
             worker.start(self._job, self._arrays)
         self._fill_pool()
@@ -86,7 +87,7 @@ class Ray(Engine):
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         self._fill_pool()
-        queue, arguments = TaskQueue(tasks, WORKER), _Arguments()
+        queue, arguments = TaskQueue(tasks, WORKER, self.workers, self._together), _Arguments()
         try:
             while True:
                 idle = [worker for worker in self._pool if worker.answer is None]
@@ -217,7 +218,7 @@ class _Remote:
 
     def execute(self, header: bytes, *blobs: bytes) -> bytes:
         tasks = codec.tasks_from(decode(header)[0], list(blobs))
-        return encode(*codec.result_message([self.worker.execute(task) for task in tasks]))
+        return encode(*codec.result_message(self.worker.execute_all(tasks)))
 
 
 _REMOTE: Any = ray.remote(num_cpus=1, max_restarts=0, runtime_env={"env_vars": ENVIRONMENT})(_Remote)

@@ -2,8 +2,9 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
 
-from fedtailor.engines.base import Task
+from fedtailor.engines.base import TRAINING, Task
 from fedtailor.errors import UserError
 
 MAX_PREVIEWS = 4  # in a batch; with more, workers wait for each other at the end of a round
@@ -19,10 +20,14 @@ class TaskQueue:
         The tasks of one call of ``Engine.run``.
     worker : str
         What an error calls a worker.
+    workers : int
+        The number of workers.
+    together : int
+        The number of clients that a worker trains at once, at most.
     """
 
-    def __init__(self, tasks: Iterable[Task], worker: str):
-        self._batches = batches(tasks)
+    def __init__(self, tasks: Iterable[Task], worker: str, workers: int = 1, together: int = 1):
+        self._batches = batches(tasks, workers, together)
         self._ready: list[Task] | None = None
         self._again: deque[list[Task]] = deque()
         self._deaths: Counter[int] = Counter()  # by the task's index
@@ -53,16 +58,16 @@ class TaskQueue:
                 )
 
 
-def batches(tasks: Iterable[Task]) -> Iterator[list[Task]]:
-    """Yield the tasks one by one; only previews, which are short, are batched."""
-    previews: list[Task] = []
-    for task in tasks:
-        if task.kind != "preview":
-            yield [task]
+def batches(tasks: Iterable[Task], workers: int = 1, together: int = 1) -> Iterator[list[Task]]:
+    """Yield the tasks one by one; previews, which are short, and clients that train together are batched.
+
+    For clients that train together, all workers get a batch of about the same size before one gets another.
+    """
+    for kind, alike in groupby(tasks, lambda task: "train" if task.kind in TRAINING else task.kind):
+        if kind == "train" and together > 1:
+            while some := list(islice(alike, workers * together)):
+                yield from (some[first::workers] for first in range(min(workers, len(some))))
             continue
-        previews.append(task)
-        if len(previews) == MAX_PREVIEWS:
-            yield previews
-            previews = []
-    if previews:
-        yield previews
+        most = MAX_PREVIEWS if kind == "preview" else 1
+        while batch := list(islice(alike, most)):
+            yield batch

@@ -1,24 +1,32 @@
-"""A worker executes one task at a time. All engines run this code; that is why their results agree."""
+"""A worker executes tasks, one at a time or several clients together. All engines run this code; that is why their
+results agree."""
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedtailor.engines.base import Job, Result, Task
+from fedtailor.engines.base import TRAINING, Job, Result, Task
 from fedtailor.engines.networks import family_network, run_network, shared_and_kept
-from fedtailor.learning import Criterion, Score, evaluate, evaluate_each
+from fedtailor.learning import Criterion, Score, Trace, evaluate, evaluate_each
 from fedtailor.learning.precision import computing
 from fedtailor.learning.tensors import tensors
+from fedtailor.learning.together import Start, dense_layers, train_together
 from fedtailor.messages.payload import Rejected, check
 from fedtailor.messages.trees import has_objects, pack, restore, unpack
 from fedtailor.methods import Client, Payload, State
 from fedtailor.models import Network, WorkCounter
+from fedtailor.models.flops import TRAINING as PASSES
 from fedtailor.weights import Weights, finite, select
+
+Training = Callable[[Client], None]
+Opened = tuple[Client, dict[str, Score]]  # a client that received its payload, and scores so far
 
 
 class Worker:
@@ -44,14 +52,62 @@ class Worker:
         self._work = WorkCounter()  # counts what the method does, not what the framework measures
         self._checked: bytes | None = None  # the payload that passed the checks last, which many clients share
         attack, clients = job.attack, job.federation.clients
+        self._stack = dense_layers(self.network.module) if job.training.together == "on" else ()
         self._malicious = frozenset[int]() if attack is None else attack.clients(clients, job.seed)
 
     def execute(self, task: Task) -> Result:
         """Execute a task and return its result; an error in the task becomes the result's failure."""
+        if self._stack and task.kind in TRAINING:
+            return self._together([task])[0]
+        return self._guarded(task, getattr(self, f"_{task.kind}"))
+
+    def execute_all(self, tasks: Sequence[Task]) -> list[Result]:
+        """Execute tasks and return their results; with ``training.together``, clients that train do so together."""
+        if self._stack and all(task.kind in TRAINING for task in tasks):
+            return self._together(tasks)
+        return [self.execute(task) for task in tasks]
+
+    def _together(self, tasks: Sequence[Task]) -> list[Result]:
+        """Execute tasks in which a method's clients train as by default. A client's result is the same in any group."""
+        opened: dict[int, Opened] = {}
+
+        def receive(task: Task) -> Result:
+            opened[task.index] = self._open(task)
+            return Result(task.index, task.client)
+
+        results = {task.index: self._guarded(task, receive) for task in tasks}
+        begin = time.perf_counter()
+        try:
+            trained = dict(zip(opened, self._trained([client for client, _ in opened.values()]), strict=True))
+        except Exception:  # of one of the clients: each trains alone, with the same bits, and that one fails
+            trained = {}
+        share = (time.perf_counter() - begin) / max(1, len(opened))
+        for task in tasks:
+            if task.index in opened:
+                fit = partial(self._take, trained.get(task.index))
+                rest = partial(getattr(self, f"_{task.kind}"), opened=opened[task.index], training=fit)
+                done, before = self._guarded(task, rest), results[task.index]
+                seconds, work = before.seconds + share + done.seconds, before.work + done.work
+                results[task.index] = replace(done, seconds=seconds, work=work)
+        return list(results.values())
+
+    def _trained(self, clients: Sequence[Client]) -> list[tuple[Weights, Trace]]:
+        """Train clients of one round together, from the models that they received."""
+        starts = [Start(one.received, *one.data("train"), one.stream("batches")) for one in clients]
+        return train_together(self._stack, starts, self.job.training, clients[0].lr) if clients else []
+
+    def _take(self, trained: tuple[Weights, Trace] | None, client: Client) -> None:
+        """Give a client what its training together with others made of it, or train it alone."""
+        weights, client.trace = trained or self._trained([client])[0]
+        client.load(weights)
+        if self.job.counts_work:
+            client.spend(PASSES * client.trace.samples * sum(layer.inputs * layer.outputs for layer in self._stack))
+
+    def _guarded(self, task: Task, do: Callable[[Task], Result]) -> Result:
         begin = time.perf_counter()
         self._work = WorkCounter()
         try:
-            result = getattr(self, f"_{task.kind}")(task)
+            result = do(task)
         except Rejected as refusal:
             result = Result(task.index, task.client, failure=str(refusal))
         except Exception as error:
@@ -60,10 +116,14 @@ class Worker:
         work = result.work + self._work.total
         return Result(**{**vars(result), "seconds": time.perf_counter() - begin, "work": work})
 
-    def _fit(self, task: Task) -> Result:
+    def _open(self, task: Task) -> Opened:
+        """The client before its training, and the scores of the model that it received."""
         client = self._receive(task)
-        scores = {"received": self._test(client)} if "received" in task.measure else {}
-        self._train(client)
+        return client, {"received": self._test(client)} if "received" in task.measure else {}
+
+    def _fit(self, task: Task, opened: Opened | None = None, training: Training | None = None) -> Result:
+        client, scores = opened or self._open(task)
+        self._train(client, training)
         with self._counting():
             reply = self._sent(client, self.method.upload(client), client.payload).pack()
         state = self._keep(client)
@@ -76,9 +136,9 @@ class Worker:
             scores["validation"] = self._test(client, "val")
         return Result(task.index, client.id, reply, state, scores, trace, work=client.spent)
 
-    def _final(self, task: Task) -> Result:
-        client = self._receive(task)
-        self._train(client)
+    def _final(self, task: Task, opened: Opened | None = None, training: Training | None = None) -> Result:
+        client, _ = opened or self._open(task)
+        self._train(client, training)
         trace = client.trace
         self.method.personal(client)
         reply = _model(client) if task.want_model else None
@@ -122,7 +182,7 @@ class Worker:
         client.received = client.weights()
         return client
 
-    def _train(self, client: Client, training: Callable[[Client], None] | None = None) -> None:
+    def _train(self, client: Client, training: Training | None = None) -> None:
         """Train the client by the method's ``fit``, or by another function; reject weights that are not finite."""
         with self._counting():
             (training or self.method.fit)(client)

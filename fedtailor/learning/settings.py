@@ -110,6 +110,11 @@ class TrainingSettings(BaseModel):
         description="bf16: forward and backward passes in bf16, weights and optimiser in fp32; "
         "auto: bf16 where the processor has it",
     )
+    together: Literal["off", "on", "auto"] = Field(
+        "off",
+        description="on: small networks of several clients train in one stack, in the same steps with other last "
+        "digits; auto: on where it is possible and faster",
+    )
 
     dp_sgd: DPSGD | None = Field(None, description="hide single samples by differentially private SGD; none by default")
 

@@ -34,6 +34,7 @@ from fedtailor.runs.resources import Resources
 from fedtailor.runs.sampling import check_tested, tested_clients, tested_newcomers
 from fedtailor.runs.settings import Experiment
 from fedtailor.runs.stopping import check_validation
+from fedtailor.runs.together import with_together
 from fedtailor.weights import nbytes, select
 
 
@@ -119,6 +120,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
     settings = with_precision(settings)
     check_shared_samples(settings)
     federation = resources.federation(settings)
+    settings, together = with_together(settings, federation, device)
     cohort = settings.participation.clients
     if cohort is not None and cohort > federation.clients:
         raise UserError(f"participation.clients = {cohort}: there are only {federation.clients} clients")
@@ -141,6 +143,7 @@ def job_of(settings: Experiment, resources: Resources) -> Job:
         counts_work=settings.devices is not None,
         measures=measuring_of(settings, federation).further,
         attack=settings.attack,
+        together=together,
     )
     _clock(settings, job)
     if federation.new:

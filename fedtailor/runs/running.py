@@ -36,6 +36,7 @@ from fedtailor.runs.sections import Evaluation
 from fedtailor.runs.settings import Experiment, experiment, method_dict, of_this_version
 from fedtailor.runs.starting import InitialState, initial_state, start_settings, started
 from fedtailor.runs.store import Store
+from fedtailor.runs.together import together_note
 from fedtailor.runs.tracking import check_trackers
 
 
@@ -270,10 +271,11 @@ def _begin(
     asked, without = settings.method, settings.devices is None
     settings = completed(settings, resources.federation(settings), engine.remote)
     job = job_of(settings, resources)
-    settings = resources.resolved(settings)
+    together = together_note(settings, job)
+    settings = resources.resolved(settings).model_copy(update={"training": job.training})
     begins = with_policy(settings, job, bool(deciders))
     settings, job, policy = begins.settings, begins.job, begins.policy
-    said = [devices_note(settings) if without else None, begins.note]
+    said = [devices_note(settings) if without else None, together, begins.note]
     notes = {**notes, "asked": method_dict(asked), "begins": [sentence for sentence in said if sentence]}
     with initial_state(settings, job) as begun:
         if begun is not None:

@@ -1,8 +1,8 @@
 """A program that runs or resumes an experiment and can kill itself at a chosen event.
 
-``python killable.py FOLDER ENGINE DIE_AT [devices | sizes | grown | bf16]``: events are writes to the database and
-batches of tasks; the DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going" when rounds
-begin, and "task" whenever a task is done.
+``python killable.py FOLDER ENGINE DIE_AT [devices | sizes | grown | bf16 | together]``: events are writes to the
+database and batches of tasks; the DIE_AT-th kills the process with SIGKILL in the middle of it; 0 never. Prints "going"
+when rounds begin, and "task" whenever a task is done.
 """
 
 import os
@@ -46,6 +46,10 @@ CHANGES["grown"] = {  # from a run beside the folder, with states of earlier rou
     "start": "source",
     "checkpoints": {"every": 2, "keep": 2},
     "stopping": {"patience": 3, "min_rounds": 8},
+}
+CHANGES["together"] = {  # states of clients that train in one stack
+    "model": {"name": "mlp", "arguments": {"hidden": 12}},
+    "training": {**EXPERIMENT["training"], "together": "on"},
 }
 CHANGES["bf16"] = {**CHANGES["sizes"], "training": {**EXPERIMENT["training"], "precision": "bf16"}}
 

@@ -126,7 +126,7 @@ def federated(settings: Experiment) -> Experiment:
         "data": DataSettings(source="nodes", partition=Given(), **kept),
         "aggregation": aggregation,
         "privacy": settings.privacy.model_copy(update={"generator": "system"}),
-        "training": _private_training(settings.training),
+        "training": _private_training(_serial(settings.training)),
         "engine": settings.engine.model_copy(update={"kind": "flower"}),
         "evaluation": settings.evaluation.model_copy(update={"together": False}),
     }
@@ -140,6 +140,15 @@ def _with_precision(settings: Experiment, folder: Path) -> Experiment:
     with Store(folder) as store:
         known = experiment(store.meta("experiment")).training.precision
     return settings.model_copy(update={"training": settings.training.model_copy(update={"precision": known})})
+
+
+def _serial(settings: TrainingSettings) -> TrainingSettings:
+    """Return the settings of clients that train on machines of their own, each alone."""
+    if settings.together == "on":
+        raise UserError(
+            "training.together = 'on': the clients of a federation train on machines of their own: use 'off'"
+        )
+    return settings.model_copy(update={"together": "off"})
 
 
 def _private_training(settings: TrainingSettings) -> TrainingSettings:

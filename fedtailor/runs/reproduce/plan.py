@@ -300,6 +300,8 @@ class _Planner:
                 settings = self._experiment(name, {**values, **changes})
                 if settings.training.precision == "auto":
                     raise UserError(f"{self._at(name)}: training.precision = 'auto' depends on the machine: name one")
+                if settings.training.together == "auto":
+                    raise UserError(f"{self._at(name)}: training.together = 'auto' depends on the version: name one")
                 policy = needed[label]
                 key = _key(settings, policy, declared.pretrain, [code, given] if code else None)
                 settings = settings.model_copy(update={"name": file_name(f"{name}-{label}-s{seed}")})
