@@ -23,7 +23,15 @@ class BestPolicy:
         self.value = (self.value or 0.0) + objective
 
     def end_episode(self, agent: Agent, episode: int) -> None:
-        """Judge the episode. Call it before the agent learns from the episode."""
+        """Judge the episode. Call it before the agent learns from the episode.
+
+        Parameters
+        ----------
+        agent
+            The agent that acted in the episode.
+        episode
+            The number of the episode, which is kept with the policy.
+        """
         if self.value is None:
             return
         self.values = [*self.values, self.value][-WINDOW:]

@@ -278,7 +278,16 @@ def advantages(reward: Tensor, value: Tensor, done: Tensor, last: float, discoun
     """Generalised advantage estimation (Schulman et al., 2016) of decisions (steps,) in the order of time.
 
     A_t = delta_t + discount * gae_lambda * A_{t+1}, delta_t = r_t + discount * V(s_{t+1}) - V(s_t). The end of an
-    episode stops the recursion. ``last`` is the value of the state after the latest decision.
+    episode stops the recursion.
+
+    Parameters
+    ----------
+    reward, value, done
+        For each decision: its reward, the value of its state, and 1 if it ended an episode, otherwise 0. (steps,)
+    last
+        The value of the state after the latest decision.
+    discount, gae_lambda
+        The discount factor and the lambda of the estimation.
     """
     following = torch.cat([value[1:], value.new_tensor([last])])
     delta = reward + discount * (1 - done) * following - value

@@ -8,7 +8,15 @@ from torch import Tensor
 
 
 class Replay:
-    """The latest ``capacity`` transitions. All transitions have tensors of the same names and shapes."""
+    """The latest ``capacity`` transitions. All transitions have tensors of the same names and shapes.
+
+    Examples
+    --------
+    >>> replay = Replay(capacity=1000)
+    >>> replay.push(state=torch.zeros(3, 2), reward=torch.tensor(0.5))
+    >>> replay.sample(32, stream)["state"].shape
+    torch.Size([32, 3, 2])
+    """
 
     def __init__(self, capacity: int):
         self.capacity = capacity
@@ -21,6 +29,7 @@ class Replay:
         return self._kept
 
     def push(self, **transition: Tensor) -> None:
+        """Store a transition; in a full replay it replaces the oldest."""
         self._make_room(transition)
         for name, value in transition.items():
             self._rows[name][self._next] = value

@@ -166,8 +166,8 @@ class Adjusted(AgentMethod):
         models = {k: reply for k, reply in replies.items() if "model" in reply.groups}
         if sum(weights[k] for k in models) > 0:
             server.weights = server.average(models, weights=weights)  # 11, eq. 4; the weights are divided by their sum
-        # Ask now instead of with the next download, which would be free: a decision is stored with its reward, and the
-        # next state needs the new model's scores before anything is sent.
+        # Asking with the next download would be free. But a decision is stored with its reward, and the next state
+        # needs the new model's scores before the server sends anything.
         judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
         _, accuracy_before, _ = _pooled(_scores(server, k).judged for k in judged)
         for k, reply in judged.items():  # 12

@@ -114,9 +114,9 @@ class Method(BaseModel):
     # Promises: two save work in evaluation, two make privacy possible. A class that overrides one of the named
     # functions breaks the promise unless it repeats it: `received_from_payload: ClassVar[bool] = True`.
     received_from_payload: ClassVar[bool] = True  # start_client, receive: load the payload's model and nothing else
-    pure_prepare: ClassVar[bool] = True  # prepare: the payloads depend only on server.state, which is not changed
-    averages_once: ClassVar[bool] = True  # upload, finish: one server.average of models is all that replies are for
-    trains_only: ClassVar[bool] = True  # receive, fit, upload, personal: a client's data are used by client.train alone
+    pure_prepare: ClassVar[bool] = True  # prepare: it changes nothing, and payloads depend only on server.state
+    averages_once: ClassVar[bool] = True  # upload, finish: replies serve one server.average of models alone
+    trains_only: ClassVar[bool] = True  # receive, fit, upload, personal: only client.train uses a client's data
     changes: ClassVar[frozenset[str]] = frozenset()  # the names that a class and its bases below this one define
 
     def __init_subclass__(cls, **settings: Any) -> None:

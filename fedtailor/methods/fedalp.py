@@ -70,7 +70,7 @@ class FedALP(Method):
         member = _groups(server).member
         present = sorted({member[k] for k in cohort if k in member})
         fused = {m: Payload({"model": _mix_by_layer(server, m)}) for m in present}  # 6
-        # In the warm-up all clients. Later (a deviation) those that were absent when the groups were formed.
+        # For all clients in the warm-up; later (a deviation) for those that were absent when the groups were formed.
         unfused = Payload({"model": server.weights})
         return {k: fused[member[k]] if k in member else unfused for k in cohort}  # 7
 
@@ -90,7 +90,7 @@ class FedALP(Method):
             return
         before = server.weights
         super().finish(server, replies)  # 1
-        # Later than T_pre if no client answered in that round.
+        # If no client answers in round T_pre, a later round forms the groups.
         if self.warmup < 1 and server.round >= self.t_pre(server.rounds):
             absent = set(range(server.clients)) - set(replies) - set(replies.failed)
             asked: Replies = yield Ask("probe", dict.fromkeys(sorted(absent), Payload({"model": before})))

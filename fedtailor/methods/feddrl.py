@@ -93,8 +93,8 @@ class FedDRL(AgentMethod):
         draws = None if server.greedy else server.stream("impact")
         factors = dict(zip(replies, _factors(decision.numbers("factors"), draws), strict=True))
         server.weights = server.average(replies, weights=factors)
-        # Ask now instead of with the next download, which would be free: the same clients give state and reward, and a
-        # decision is stored with its reward.
+        # Asking with the next download would be free. But the same clients must give state and reward, and a decision
+        # is stored with its reward.
         judged: Replies = yield Ask("judge", dict.fromkeys(replies, Payload({"model": server.weights})))
         losses = [reply.number("loss") for reply in judged.values() if reply.number("samples")]
         if losses:

@@ -48,7 +48,7 @@ class LiteAndLocal(AgentMethod):
 
     @property
     def assumes_devices(self) -> bool:
-        return self.sizes == "pair"  # with sizes of their own, users have had equal devices
+        return self.sizes == "pair"  # users who name sizes have equal devices by default
 
     def passes(self, epochs: int) -> float:
         return 2.0 * epochs  # of the LiteModel and of the local model

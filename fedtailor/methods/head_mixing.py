@@ -224,7 +224,7 @@ class HeadMixing(AgentMethod):
         k = view.target
         rows = torch.stack([embeddings[key in peers, k if key == OWN else key] for key in view.keys if key != FRESH])
         similar, known = similarity(rows), torch.tensor(view.known)
-        if view.fresh:  # its similarity is that of the client's older model; its embedding is unknown yet
+        if view.fresh:  # its embedding is not known yet: it gets the similarity of the client's older model
             similar = torch.cat([similar, similar[-1:]]) * known
             similar = similar / similar.sum()
             rows = torch.cat([rows, torch.zeros(1, self.embedding.size)])
