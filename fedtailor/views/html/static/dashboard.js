@@ -3,7 +3,7 @@
 (() => {
   const { el, svg, number, known } = FT;
   const page = document.getElementById("page"), live = document.getElementById("live"), where = document.getElementById("where");
-  const ticked = new Set(), state = { filter: "", x: { x: "round" }, map: {}, scrubbed: {}, rest: 0, later: 0 };
+  const selected = new Set(), state = { filter: "", x: { x: "round" }, map: {}, scrubbed: {}, rest: 0, later: 0 };
   let shown = 0, concerns = () => false, redraw = () => {};
 
   /* A document; never, if another page has been opened meanwhile, so that an old page does not draw over it. */
@@ -53,9 +53,9 @@
     const body = el("tbody");
     const count = el("span", { role: "status" });
     const settle = () => {
-      compare.textContent = `Compare ${ticked.size} runs`;
-      compare.setAttribute("aria-disabled", String(ticked.size < 2));
-      compare.setAttribute("href", ticked.size < 2 ? "#/" : link("compare", ...ticked));
+      compare.textContent = `Compare ${selected.size} runs`;
+      compare.setAttribute("aria-disabled", String(selected.size < 2));
+      compare.setAttribute("href", selected.size < 2 ? "#/" : link("compare", ...selected));
     };
     const fill = () => {
       const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
@@ -66,8 +66,8 @@
     };
     const line = (run) => {
       if (run.error) return el("tr", {}, el("td"), el("th", { scope: "row" }, run.id), el("td", { class: "error wrap", colspan: "5" }, run.error), el("td", {}, badge("damaged")), el("td"));
-      const box = el("input", { type: "checkbox", "aria-label": `tick ${run.id}`, onchange: () => { box.checked ? ticked.add(run.id) : ticked.delete(run.id); settle(); } });
-      box.checked = ticked.has(run.id);
+      const box = el("input", { type: "checkbox", "aria-label": `tick ${run.id}`, onchange: () => { box.checked ? selected.add(run.id) : selected.delete(run.id); settle(); } });
+      box.checked = selected.has(run.id);
       return el("tr", {}, el("td", {}, box), el("th", { scope: "row" }, el("a", { href: link("run", run.id) }, run.id)), el("td", { class: "wrap" }, el("span", { class: "short", title: run.method }, run.method)),
         el("td", { class: "number" }, run.seed), el("td", { "data-value": run.done / run.rounds }, bar(run.done / run.rounds), `${run.done}/${run.rounds}`),
         el("td", {}, spark(run.spark)), el("td", { class: "number", "data-value": run.value ?? "" }, run.model ? `${run.model} ${run.shown}` : "–"),
