@@ -118,6 +118,12 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert in_a_fresh_process(f"import sys, fedtailor; print(sorted({heavy} & sys.modules.keys()))").strip() == "[]"
 
 
+def test_a_worker_waits_for_nothing_heavy_but_torch() -> None:
+    heavy = "{'scipy', 'sklearn', 'matplotlib', 'ray', 'flwr', 'rich', 'fedtailor.runs', 'fedtailor.views'}"
+    program = f"import sys, fedtailor.engines.process_worker; print(sorted({heavy} & sys.modules.keys()))"
+    assert in_a_fresh_process(program).strip() == "[]"
+
+
 def test_the_room_of_runs_opens_as_lazily_and_promises_what_it_has() -> None:
     assert set(fedtailor.runs._HOMES) == set(fedtailor.runs.__all__)
     for name in fedtailor.runs.__all__:

@@ -4,8 +4,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
-from scipy.cluster.hierarchy import linkage, to_tree
-from scipy.spatial.distance import squareform
 
 from fedtailor.messages.payload import Payload, Rejected
 from fedtailor.methods.base import Card, Method, Payloads
@@ -116,6 +114,9 @@ class CFL(Method):
 
     def _bipartition(self, similar: Any) -> list[list[int]]:
         """Cut into two groups of positions; the first group holds the first position."""
+        from scipy.cluster.hierarchy import linkage, to_tree  # which every worker would wait for
+        from scipy.spatial.distance import squareform
+
         # the condensed form: scipy treats a square matrix as observations
         distances = squareform(1 - similar, checks=False)
         root = to_tree(linkage(distances, self.linkage))

@@ -5,8 +5,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.cluster.hierarchy import cut_tree, linkage
-from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from fedtailor.weights import Weights
@@ -34,6 +32,9 @@ def ward(similar: Tensor, on: Literal["rows", "condensed"]) -> Tensor:
     ``rows``: the coordinates of a client are its similarities to all clients, as Ward's method expects points;
     ``condensed``: the distance between two clients is 1 - cosine.
     """
+    from scipy.cluster.hierarchy import linkage  # which every worker would wait for
+    from scipy.spatial.distance import squareform
+
     # scipy treats a square matrix as observations and a condensed one as distances
     seen = similar.numpy() if on == "rows" else squareform(_distances(similar), checks=False)
     return torch.from_numpy(linkage(seen, "ward"))
@@ -41,6 +42,8 @@ def ward(similar: Tensor, on: Literal["rows", "condensed"]) -> Tensor:
 
 def cut(tree: Tensor, groups: int) -> list[int]:
     """The group of every client when the tree is cut into ``groups``; the first client is in group 0."""
+    from scipy.cluster.hierarchy import cut_tree
+
     labels = cut_tree(tree.numpy(), n_clusters=groups).ravel().tolist()
     numbers: dict[int, int] = {}
     return [numbers.setdefault(label, len(numbers)) for label in labels]

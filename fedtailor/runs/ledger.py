@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ from fedtailor.devices import RoundTimes
 from fedtailor.engines import Result
 from fedtailor.errors import UserError
 from fedtailor.learning import Score
+from fedtailor.messages.digests import digest
 from fedtailor.messages.trees import pack, unpack
 from fedtailor.methods import AgentMethod, Decisions, Memory, Method, Moment, Policy, Server, spec
 from fedtailor.runs import deployed
@@ -163,12 +165,14 @@ class Ledger:
         here = place(work.moment)
         down = sum(task["bytes_down"] for task in work.tasks.values())
         up = sum(task["bytes_up"] for task in work.tasks.values())
-        with self.store.transaction():
+        states = {key: pack({"value": value}) for key, value in server.state.items()}
+        with self.store.transaction(), ThreadPoolExecutor(1) as thread:
+            names = thread.submit(lambda: {key: digest(data) for key, data in states.items()})  # beside the copies
             if self._afresh:
                 self.store.forget("client", "memory", "good")
             if work.trained:  # so the state before this round was good
                 self.store.copy_states("server", to="good")
-            self._store_states(server, work)
+            self._store_states(server, work, states, names.result())
             for model, scores in work.scores.items():
                 self._store_scores(work.moment, model, scores)
             self._store_metrics(work.moment, metrics)
@@ -242,9 +246,10 @@ class Ledger:
     def _stored(self, scope: str) -> set[int]:
         return set() if self._afresh else {int(key) for key in self.store.state_keys(self.prefix + scope)}
 
-    def _store_states(self, server: Server, work: Round) -> None:
-        for key, value in server.state.items():
-            self.store.set_state("server", key, pack({"value": value}))
+    def _store_states(self, server: Server, work: Round, states: dict[str, bytes], names: dict[str, str]) -> None:
+        """Store the states of the server, with their digests, of its memory and of the clients."""
+        for key in list(states):
+            self.store.set_state("server", key, states.pop(key), names[key])
         for key in set(self.store.state_keys("server")) - set(server.state):
             self.store.set_state("server", key, None)
         self._store_decisions(server.decisions)

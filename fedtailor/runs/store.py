@@ -187,12 +187,15 @@ class Store:
     def state_keys(self, scope: str) -> list[str]:
         return [row["key"] for row in self.rows("SELECT key FROM state WHERE scope = ?", [scope])]
 
-    def set_state(self, scope: str, key: str | int, data: bytes | None) -> None:
-        """Replace a state; None deletes it. A state that has not changed is not written."""
+    def set_state(self, scope: str, key: str | int, data: bytes | None, name: str = "") -> None:
+        """Replace a state; None deletes it. A state that has not changed is not written.
+
+        ``name`` is the digest of the data, if the caller knows it.
+        """
         if data is None:
             self._db.execute("DELETE FROM state WHERE scope = ? AND key = ?", (scope, str(key)))
             return
-        name = digest(data)
+        name = name or digest(data)
         known = self.rows("SELECT 1 FROM state WHERE scope = ? AND key = ? AND digest = ?", [scope, str(key), name])
         if not known:
             label = row_digest({"scope": scope, "key": str(key), "data": name})
