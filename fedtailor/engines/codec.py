@@ -45,6 +45,40 @@ def tasks_from(header: dict[str, Any], blobs: list[bytes]) -> list[Task]:
     ]
 
 
+class TaskSender:
+    """Encodes tasks for one worker, without the payload of its last tasks, which it keeps: mostly the next has it too.
+
+    The worker decodes all messages, in their order, by a `TaskReceiver`.
+    """
+
+    def __init__(self) -> None:
+        self._kept: bytes | None = None
+
+    def message(self, tasks: Sequence[Task]) -> Message:
+        """The message with these tasks."""
+        header, blobs = task_message(tasks)
+        payload, at = tasks[0].payload, header["tasks"][0]["payload"]
+        known, self._kept = self._kept is payload, payload
+        if known:
+            blobs[at] = b""
+        return {**header, "kept" if known else "keep": at}, blobs
+
+
+class TaskReceiver:
+    """Decodes the tasks of a `TaskSender`."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+
+    def tasks(self, header: dict[str, Any], blobs: list[bytes]) -> list[Task]:
+        """The tasks of the next message."""
+        if "kept" in header:
+            blobs[header["kept"]] = self._kept
+        else:
+            self._kept = blobs[header["keep"]]
+        return tasks_from(header, blobs)
+
+
 def result_message(results: Sequence[Result]) -> Message:
     """Encode results."""
     blobs = _Blobs()

@@ -4,7 +4,7 @@ import signal
 import socket
 import sys
 
-from fedtailor.engines.codec import result_message, tasks_from
+from fedtailor.engines.codec import TaskReceiver, result_message
 from fedtailor.engines.shared_memory import Channel, receive_job
 from fedtailor.engines.worker import Worker
 from fedtailor.errors import UserError
@@ -16,7 +16,7 @@ def main(channel: Channel) -> None:
     connection = channel.connection
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides when a run ends
     worker: Worker | None = None
-    kept = b""  # the last payload: mostly the next task has the same
+    receiver = TaskReceiver()
     while True:
         header, blobs = channel.receive()
         if header["kind"] == "job":
@@ -27,11 +27,7 @@ def main(channel: Channel) -> None:
                 send(connection, {"kind": "ready", "refusal": str(refusal)})
         else:
             assert worker is not None, "a job comes first"
-            if "kept" in header:
-                blobs[header["kept"]] = kept
-            else:
-                kept = blobs[header["keep"]]
-            channel.send(*result_message(worker.execute_all(tasks_from(header, blobs))))
+            channel.send(*result_message(worker.execute_all(receiver.tasks(header, blobs))))
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ from dataclasses import replace
 
 from fedtailor.data import Federation
 from fedtailor.engines.base import Engine, Job, Result, Task
-from fedtailor.engines.codec import results_from, task_message
+from fedtailor.engines.codec import TaskSender, results_from
 from fedtailor.engines.shared_memory import Channel, SharedFederation, anonymous_file, send_job
 from fedtailor.engines.task_queue import MAX_DEATHS, TaskQueue
 from fedtailor.errors import UserError
-from fedtailor.messages.frames import Closed, Message, receive
+from fedtailor.messages.frames import Closed, receive
 
 
 def _tunables(given: str) -> str:
@@ -117,7 +117,7 @@ class Processes(Engine):
             while worker.busy is None and (batch := queue.next()):
                 worker.busy = batch
                 try:
-                    worker.channel.send(*worker.message(batch))
+                    worker.channel.send(*worker.sender.message(batch))
                 except Closed:
                     self._replace(worker, queue)
                     continue
@@ -172,17 +172,8 @@ class _Process:
     def __init__(self) -> None:
         self.busy: list[Task] | None = None
         self.has_data = False
-        self._kept: bytes | None = None  # the payload that the process got last, and keeps
+        self.sender = TaskSender()
         self._start()
-
-    def message(self, batch: list[Task]) -> Message:
-        """The message with these tasks, without a payload that the process has already."""
-        header, blobs = task_message(batch)
-        payload, at = batch[0].payload, header["tasks"][0]["payload"]
-        known, self._kept = self._kept is payload, payload
-        if known:
-            blobs[at] = b""
-        return {**header, "kept" if known else "keep": at}, blobs
 
     def send_job(self, job: Job, shared: SharedFederation | None) -> None:
         send_job(self.connection, job, shared)
@@ -195,7 +186,7 @@ class _Process:
 
     def restart(self) -> None:
         self.stop()
-        self.busy, self.has_data, self._kept = None, False, None
+        self.busy, self.has_data, self.sender = None, False, TaskSender()
         self._start()
 
     def stop(self) -> None:

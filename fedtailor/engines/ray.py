@@ -88,14 +88,17 @@ class Ray(Engine):
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         self._fill_pool()
         queue, arguments = TaskQueue(tasks, WORKER, self.workers, self._together), _Arguments()
+        results: list[Result] = []
         try:
             while True:
                 idle = [worker for worker in self._pool if worker.answer is None]
                 while idle and (batch := queue.next()):
                     idle.pop().execute(batch, arguments)
+                yield from results  # when their workers are busy again
                 if idle and not any(worker.busy for worker in self._pool):
                     return
-                yield from self._collect(queue)
+                queue.prepare()
+                results = self._collect(queue)
         finally:
             self._stop_busy()
 
@@ -182,10 +185,11 @@ class _Actor:
         self._remote = _REMOTE.remote()
 
     def start(self, job: bytes, arrays: Any) -> None:
+        self._sender = codec.TaskSender()
         self.answer = self._remote.start.remote(job, arrays)
 
     def execute(self, tasks: list[Task], arguments: "_Arguments") -> None:
-        header, blobs = codec.task_message(tasks)
+        header, blobs = self._sender.message(tasks)
         self.busy = tasks
         self.answer = self._remote.execute.remote(encode(header), *map(arguments.of, blobs))
 
@@ -211,13 +215,13 @@ class _Remote:
             if ours["fedtailor"] != theirs["fedtailor"]:
                 raise UserError(f"{about}: install the same version")
             federation = Federation.from_arrays(arrays, header["federation"])
-            self.worker = Worker(codec.job_from(header, federation, blobs))
+            self.worker, self.receiver = Worker(codec.job_from(header, federation, blobs)), codec.TaskReceiver()
         except UserError as refusal:
             answer["refusal"] = str(refusal)
         return encode(answer)
 
     def execute(self, header: bytes, *blobs: bytes) -> bytes:
-        tasks = codec.tasks_from(decode(header)[0], list(blobs))
+        tasks = self.receiver.tasks(decode(header)[0], list(blobs))
         return encode(*codec.result_message(self.worker.execute_all(tasks)))
 
 

@@ -167,12 +167,12 @@ class Ledger:
         up = sum(task["bytes_up"] for task in work.tasks.values())
         states = {key: pack({"value": value}) for key, value in server.state.items()}
         with self.store.transaction(), ThreadPoolExecutor(1) as thread:
-            names = thread.submit(lambda: {key: digest(data) for key, data in states.items()})  # beside the copies
+            digests = thread.submit(lambda: {key: digest(data) for key, data in states.items()})  # beside the copies
             if self._afresh:
                 self.store.forget("client", "memory", "good")
             if work.trained:  # so the state before this round was good
                 self.store.copy_states("server", to="good")
-            self._store_states(server, work, states, names.result())
+            self._store_states(server, work, states, digests.result())
             for model, scores in work.scores.items():
                 self._store_scores(work.moment, model, scores)
             self._store_metrics(work.moment, metrics)
@@ -246,10 +246,10 @@ class Ledger:
     def _stored(self, scope: str) -> set[int]:
         return set() if self._afresh else {int(key) for key in self.store.state_keys(self.prefix + scope)}
 
-    def _store_states(self, server: Server, work: Round, states: dict[str, bytes], names: dict[str, str]) -> None:
+    def _store_states(self, server: Server, work: Round, states: dict[str, bytes], digests: dict[str, str]) -> None:
         """Store the states of the server, with their digests, of its memory and of the clients."""
         for key in list(states):
-            self.store.set_state("server", key, states.pop(key), names[key])
+            self.store.set_state("server", key, states.pop(key), digests[key])
         for key in set(self.store.state_keys("server")) - set(server.state):
             self.store.set_state("server", key, None)
         self._store_decisions(server.decisions)

@@ -178,13 +178,13 @@ def test_a_worker_gets_a_payload_once_and_keeps_it_until_the_next(engine: Proces
     some = tasks(made)
     engine.start(made)
     worker = engine._pool[0]
-    sent = [sum(map(len, worker.message([task])[1])) for task in some[:3]]
+    sent = [sum(map(len, worker.sender.message([task])[1])) for task in some[:3]]
     assert sent == [len(some[0].payload), 0, 0]
     other = replace(some[3], payload=bytes(bytearray(some[3].payload)))
-    assert sum(map(len, worker.message([other])[1])) == len(other.payload)
-    assert sum(map(len, worker.message([some[4]])[1])) == len(some[4].payload)
+    assert sum(map(len, worker.sender.message([other])[1])) == len(other.payload)
+    assert sum(map(len, worker.sender.message([some[4]])[1])) == len(some[4].payload)
     worker.restart()
-    assert sum(map(len, worker.message([some[5]])[1])) == len(some[5].payload)
+    assert sum(map(len, worker.sender.message([some[5]])[1])) == len(some[5].payload)
 
 
 def test_a_worker_has_its_next_task_before_its_result_is_handled() -> None:

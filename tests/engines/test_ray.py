@@ -188,6 +188,19 @@ def test_a_large_payload_of_many_tasks_is_stored_once(engine: ray_engine.Ray) ->
     assert arguments.of(small) is small
 
 
+def test_a_worker_gets_a_payload_once_in_a_job(engine: ray_engine.Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = job()
+    some, travelled, of = tasks(made), [], ray_engine._Arguments.of
+    monkeypatch.setattr(ray_engine._Arguments, "of", lambda this, blob: travelled.append(len(blob)) or of(this, blob))
+    found = []
+    for _ in range(2):  # a job that starts again knows nothing of the payload
+        travelled.clear()
+        engine.start(made)
+        found.append(outcome(engine.run(some)))
+        assert 1 <= travelled.count(len(some[0].payload)) <= engine.workers < len(some)
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("address", ["localhost", "6379", "http://host:8265", "ray://host", "host:123456"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(ValidationError, match="host:port"):
