@@ -61,7 +61,8 @@ class Phases:
         dropped = unanswered(self.experiment, payloads, moment, self.clock)
         phase = Phase(self.server.clock, payloads, work.times)
         tasks: list[Callable[[int], Task]] = []
-        for client in sorted(payloads, key=lambda c: (-self.server.sizes[c], c)):  # the longest first
+        lengths = {client: _length(self.server.sizes[client], payload) for client, payload in payloads.items()}
+        for client in sorted(payloads, key=lambda c: (-lengths[c], c)):  # the longest first, so that none is left over
             payload = payloads[client]
             work.sent(client, payload.nbytes)
             if client in work.failed:
@@ -147,6 +148,12 @@ class Phases:
         work.states[client] = result.state
         work.answered(client, reply.nbytes, result)
         return reply
+
+
+def _length(samples: int, payload: Payload) -> float:
+    """How long a client trains, in samples: a method may send it a number of epochs. Only the order depends on it."""
+    epochs = payload.config.get("epochs")
+    return samples * epochs if isinstance(epochs, int | float) and epochs > 0 else samples
 
 
 class Recorder:
