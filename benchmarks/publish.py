@@ -1,6 +1,6 @@
 """Run benchmarks and write a page of each under docs/results: ``python benchmarks/publish.py [NAME ...]``.
 
-Names are pages: benchmarks (start, speed, memory), federation, method-speed (methods), fedah-speed (the methods that
+Names are pages: benchmarks (four programs), federation, method-speed (methods), fedah-speed (the methods that
 FedAH is compared with, at its one epoch), ray-cost (ray_cost), pfedrlla-cost (pfedrlla_cost), precision-speed
 (precision), roof (training over the peak of the processor), dashboard-cost (dashboard, first_paint), million (a million
 clients, also on Ray), round-cost (rounds: evaluated and empty ones) and peers (after ``make bench-peers``); all but
@@ -17,7 +17,7 @@ from typing import Any
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "docs" / "results"
 PAGES = {
-    "benchmarks": ("start", "speed", "memory"),
+    "benchmarks": ("start", "first_round", "speed", "memory"),
     "method-speed": ("methods",),
     "federation": ("federation",),
     "fedah-speed": (

@@ -7,6 +7,7 @@
 * ``empty``: milliseconds of a round whose ten clients receive a network with a million parameters and send it back
   without training it.
 
+``minutes`` is what all of it took: five to ten on a quiet machine of two cores.
 With ``--inline`` all tasks run in one process with the environment of a worker, and processor times are compared: what
 else the machine does then matters little, but what overlaps is not seen.
 Example: ``FEDTAILOR_DATA=... python benchmarks/rounds.py fedavg fedah``. Prints one JSON document.
@@ -100,12 +101,13 @@ if __name__ == "__main__":
     options = parser.parse_args()
     if options.inline and not ENVIRONMENT.items() <= os.environ.items():  # it must be there when a process starts
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
-    load = round(os.getloadavg()[0], 1)
+    load, begin = round(os.getloadavg()[0], 1), time.perf_counter()
     document = {
         "evaluated": {method: evaluated(method, options.rounds, options.inline) for method in options.methods},
         "empty": empty(options.inline),
         "times": "processor, one process" if options.inline else f"wall, {WORKERS} workers",
         "rounds": options.rounds,
+        "minutes": round((time.perf_counter() - begin) / 60, 1),  # that all of it took
         "load_before": load,
         "environment": environment(),
     }
