@@ -3,7 +3,7 @@ results agree."""
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ from fedtailor.messages.trees import has_objects, pack, restore, unpack
 from fedtailor.methods import Client, Payload, State
 from fedtailor.models import Network, WorkCounter
 from fedtailor.models.flops import TRAINING as PASSES
-from fedtailor.weights import Weights, finite, select
+from fedtailor.weights import Weights, clone, finite, select
 
 Training = Callable[[Client], None]
 Opened = tuple[Client, dict[str, Score]]  # a client that received its payload, and scores so far
@@ -174,12 +174,23 @@ class Worker:
         return Result(task.index, scores=dict(zip(map(str, task.clients), scores, strict=True)))
 
     def _receive(self, task: Task) -> Client:
-        """Return the client after it received the payload."""
-        client = self._client(task)
-        client.payload = payload = self._payload(task)
+        """Return the client after it received the payload.
+
+        By the method's promise, a model whose tensors are all in the payload need not be initialised before, and what
+        was received can be copied when the method asks for it.
+        """
+        self._begin_episode(task)
+        payload = self._payload(task)
+        loaded = payload.groups.get("model", {}) if self.method.received_from_payload and not task.state else {}
+        client = self._client(task, loaded)
+        client.payload = payload
         with self._counting():
             self.method.receive(client, payload)
-        client.received = client.weights()
+        if loaded:
+            initial = self.initial
+            client.on_received(lambda: clone({**initial, **loaded}))
+        else:
+            client.received = client.weights()
         return client
 
     def _train(self, client: Client, training: Training | None = None) -> None:
@@ -211,12 +222,19 @@ class Worker:
     def _counting(self) -> WorkCounter | nullcontext[None]:
         return self._work if self.job.counts_work else nullcontext()
 
-    def _client(self, task: Task) -> Client:
-        """Return the client as it was after its last accepted task, or a new one."""
-        if task.moment.network_seed != self._network_seed:  # a new episode
+    def _begin_episode(self, task: Task) -> None:
+        """Make the initial weights of the task's episode, if they are not those of the last task."""
+        if task.moment.network_seed != self._network_seed:
             self._network_seed = task.moment.network_seed
             self.initial = run_network(self.job, self._network_seed).weights()
-        self.network.load(self.initial)
+
+    def _client(self, task: Task, loaded: Collection[str] = ()) -> Client:
+        """Return the client as it was after its last accepted task, or a new one.
+
+        Its model has the initial weights, but for tensors that will be ``loaded`` next.
+        """
+        self._begin_episode(task)
+        self.network.load({name: tensor for name, tensor in self.initial.items() if name not in loaded})
         training = self.job.training
         if task.passes is not None:
             training = training.model_copy(update={"epochs": task.passes, "steps": None})

@@ -103,7 +103,7 @@ class Client:
         self.greedy = greedy  # whether decisions are greedy instead of exploratory
         self.state: dict[str, Any] = {}
         self.payload = Payload()  # what the server sent in this task
-        self.received: Weights = {}  # the whole model after receive and before fit
+        self._received: Callable[[], Weights] = dict
         self.trace = Trace()  # sums over all trainings in this task
         self.spent = 0.0  # multiply-adds that the clock counts although the simulation does not do them
         self.measured = measured  # whether the time of this task is measured instead of computed
@@ -116,6 +116,16 @@ class Client:
         self._family_network = family_network
         self._samples = samples
         self._task = task
+
+    @cached_property
+    def received(self) -> Weights:
+        """The whole model after ``receive`` and before ``fit``."""
+        return self._received()
+
+    def on_received(self, copy: Callable[[], Weights]) -> None:
+        """Have ``received`` made by a function when it is asked for."""
+        self._received = copy
+        self.__dict__.pop("received", None)
 
     @property
     def round(self) -> int:
