@@ -1,8 +1,12 @@
-"""The torch device of the workers: checked before anything is written."""
+"""The torch device of the workers: checked before anything is written, and what a worker does differently on a GPU."""
 
+import os
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from torch import Tensor
 
 from fedtailor.errors import UserError
 
@@ -43,3 +47,51 @@ def _count(kind: str) -> int:
     if kind == "mps":
         return int(torch.backends.mps.is_available())
     return int(getattr(torch, kind).device_count()) if getattr(torch, kind).is_available() else 0
+
+
+def device_layer(name: str) -> "DeviceLayer":
+    """How a worker uses this device."""
+    return CudaLayer(name) if name.startswith("cuda") else DeviceLayer(name)
+
+
+class DeviceLayer:
+    """How a worker uses its device: the CPU, or another one without a layer of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def moved(self, tensor: Tensor) -> Tensor:
+        """The tensor on the device."""
+        return tensor.to(self.name)
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """Meanwhile a task is executed."""
+        return nullcontext()
+
+
+class CudaLayer(DeviceLayer):
+    """A GPU of CUDA, which several workers may share: each has a process and a stream of its own.
+
+    Untried: written without a GPU.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        os.environ.setdefault(
+            "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+        )  # read when cuBLAS starts; without it sums may differ
+        torch.use_deterministic_algorithms(True, warn_only=True)  # a few operations have no such algorithm
+        torch.backends.cudnn.benchmark = False  # would choose kernels by a stopwatch
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # fp32 means fp32
+        self._stream = torch.cuda.Stream(name)  # type: ignore[no-untyped-call]
+
+    def moved(self, tensor: Tensor) -> Tensor:
+        """The tensor on the device, copied from pinned memory, so that nothing waits for the copy."""
+        return tensor.pin_memory().to(self.name, non_blocking=True)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        self._stream.wait_stream(torch.cuda.current_stream(self.name))  # the network was placed there
+        with torch.cuda.stream(self._stream):
+            yield
+            self._stream.synchronize()  # so that the time of a task is that of its kernels

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedtailor.engines.base import TRAINING, Job, Result, Task
+from fedtailor.engines.device import device_layer
 from fedtailor.engines.networks import family_network, run_network, shared_and_kept
 from fedtailor.learning import Criterion, Score, Trace, evaluate, evaluate_each
 from fedtailor.learning.precision import computing
@@ -43,6 +44,7 @@ class Worker:
         torch.set_num_threads(1)
         self.job = job
         self.method = job.method
+        self._device = device_layer(job.device)
         self.network = run_network(job, job.seed)
         self.initial, self._network_seed = self.network.weights(), job.seed  # initial weights, and their seed
         self._place(self.network)
@@ -94,7 +96,8 @@ class Worker:
     def _trained(self, clients: Sequence[Client]) -> list[tuple[Weights, Trace]]:
         """Train clients of one round together, from the models that they received."""
         starts = [Start(one.received, *one.data("train"), one.stream("batches")) for one in clients]
-        return train_together(self._stack, starts, self.job.training, clients[0].lr) if clients else []
+        with self._device.at_work():
+            return train_together(self._stack, starts, self.job.training, clients[0].lr) if clients else []
 
     def _take(self, trained: tuple[Weights, Trace] | None, client: Client) -> None:
         """Give a client what its training together with others made of it, or train it alone."""
@@ -107,7 +110,8 @@ class Worker:
         begin = time.perf_counter()
         self._work = WorkCounter()
         try:
-            result = do(task)
+            with self._device.at_work():
+                result = do(task)
         except Rejected as refusal:
             result = Result(task.index, task.client, failure=str(refusal))
         except Exception as error:
@@ -322,7 +326,8 @@ class Worker:
 
     def _tensors(self, client: int, split: str) -> tuple[Tensor, Tensor]:
         federation = self.job.federation
-        return tensors(federation.samples, getattr(federation, split)[client], self.job.device, client)
+        x, y = tensors(federation.samples, getattr(federation, split)[client], client=client)
+        return self._device.moved(x), self._device.moved(y)
 
 
 def _model(client: Client) -> bytes:
