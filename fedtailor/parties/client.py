@@ -123,7 +123,13 @@ class Client:
         return self._received()
 
     def on_received(self, copy: Callable[[], Weights]) -> None:
-        """Have ``received`` made by a function when it is asked for."""
+        """Have ``received`` made by a function when a method first reads it. The engine calls this, methods do not.
+
+        Parameters
+        ----------
+        copy : callable
+            Returns the weights that the client received.
+        """
         self._received = copy
         self.__dict__.pop("received", None)
 
