@@ -3,8 +3,8 @@
 Names are pages: benchmarks (four programs), federation, method-speed (methods), fedah-speed (the methods that
 FedAH is compared with, at its one epoch), ray-cost (ray_cost), pfedrlla-cost (pfedrlla_cost), precision-speed
 (precision), roof (training over the peak of the processor), dashboard-cost (dashboard, first_paint), million (a million
-clients, also on Ray), round-cost (rounds: evaluated and empty ones) and peers (after ``make bench-peers``); all but
-peers by default. Names after ``method-speed`` measure only these methods again.
+clients, also on Ray), round-cost (rounds: evaluated and empty ones), grouped-speed (grouped) and peers (after
+``make bench-peers``); all but peers by default. Names after ``method-speed`` measure only these methods again.
 """
 
 import json
@@ -30,6 +30,7 @@ PAGES = {
     "dashboard-cost": ("dashboard", "first_paint"),
     "million": ("million", "million --engine ray --clients 100 1000000"),
     "round-cost": ("rounds",),
+    "grouped-speed": ("grouped",),
     "peers": ("peers",),
 }
 

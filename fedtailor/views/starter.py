@@ -36,6 +36,7 @@ batch_size = 10
 lr = 0.05
 # momentum = 0.0
 # optimiser = "sgd" # or "adam"
+# together = "auto" # small networks of linear layers: train several clients at once where it is faster
 # precision = "fp32"  # or "bf16": faster on processors that have it; "auto": bf16 on those
 
 [method]

@@ -8,8 +8,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
+from fedtailor.errors import UserError
 from fedtailor.flower import keys
 from fedtailor.flower.coordinator.link import Link
+from fedtailor.flower.coordinator.serving import federated
+from fedtailor.runs import Experiment
 from tests.support.federation import HOST, Place, end, place, settings
 from tests.support.waiting import PATIENCE, wait_until
 
@@ -106,3 +109,12 @@ def test_two_nodes_do_not_share_a_folder(coordinator: Coordinator, tmp_path: Pat
     assert "in use by another node" in said
     end(first)
     assert first.returncode == 0
+
+
+def test_clients_on_machines_of_their_own_do_not_train_together() -> None:
+    def made(together: str) -> Experiment:
+        return federated(settings("fedavg", training={"together": together}))
+
+    assert made("auto").training.together == made("off").training.together == "off"
+    with pytest.raises(UserError, match=r"training\.together = 'on': the clients of a federation train on machines"):
+        made("on")
