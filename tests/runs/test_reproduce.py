@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from fedtailor.runs import Run
 from fedtailor.runs.reproduce import check, execution, make_plan, plan, read_records, records, run_missing, todo
 from fedtailor.version import RESULTS
 from fedtailor.views.reproduction_progress import Overall
+from tests.support.waiting import wait_until
 
 BASE = """
 name = "tiny"
@@ -217,11 +217,7 @@ def test_a_killed_reproduction_resumes_with_the_same_result(made: Path, tmp_path
     recipe = recipe_in(tmp_path / "tiny")
     words = ["reproduce", str(recipe), "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "pages"), "--quiet"]
     process = subprocess.Popen([sys.executable, "-m", "fedtailor", *words])
-    end = time.monotonic() + 120
-    while _rounds(tmp_path / "runs") < 5:  # in the third run
-        assert process.poll() is None or _rounds(tmp_path / "runs") >= 5
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    wait_until(lambda: _rounds(tmp_path / "runs") >= 5 or process.poll() is not None, "the third run")
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert main(words) == 0

@@ -29,7 +29,7 @@ EVERY = 0.5  # seconds between two looks at the files of the runs
 HEARTBEAT = 15.0  # seconds after which a quiet stream says that it lives
 STREAMS = 32  # most browsers that follow at the same time
 MAX_SELECTED = 60  # most runs that are compared
-SCRIPTS = ("charts.js", "views.js", "panels.js", "control.js", "dashboard.js")
+SCRIPTS = ("base.js", "charts.js", "maps.js", "sorting.js", "views.js", "panels.js", "control.js", "dashboard.js")
 ASSETS = dict.fromkeys(("style.css", "dashboard.css"), "text/css") | dict.fromkeys(SCRIPTS, "text/javascript")
 LARGEST = 1_000_000  # bytes of a form
 HEADERS = {
@@ -211,7 +211,8 @@ class Handler(BaseHTTPRequestHandler):
     def _page(self) -> None:
         """The page; if it may control runs, with the token that its commands bring."""
         token = self.server.access.page_token if self.server.control else ""
-        self._send(asset("dashboard.html").replace("{token}", token), "text/html")
+        scripts = "\n".join(f'<script src="/static/{name}"></script>' for name in SCRIPTS)
+        self._send(asset("dashboard.html").replace("{scripts}", scripts).replace("{token}", token), "text/html")
 
     def _control(self) -> Control:
         if self.server.control is None:

@@ -29,7 +29,7 @@ from fedtailor.views.report import (
 from fedtailor.views.tables import Grid
 
 PAGE = "report.html"
-SCRIPTS = ("charts.js", "views.js", "panels.js", "report.js")
+SCRIPTS = ("base.js", "charts.js", "maps.js", "sorting.js", "views.js", "panels.js", "report.js")
 MOST_ROWS = 1000  # of a table of clients
 
 

@@ -44,7 +44,7 @@ def test_a_table_escapes_names_and_marks_what_is_decided() -> None:
 
 
 def test_a_page_runs_its_own_script_and_loads_nothing() -> None:
-    text = whole_page("<t>", element("main", "x"), ("charts.js",))
+    text = whole_page("<t>", element("main", "x"), ("base.js",))
     assert "<title>&lt;t&gt;</title>" in text
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
