@@ -7,6 +7,7 @@ records of all methods, those are the comparison, and no run is repeated. What R
 
 import json
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,12 @@ import fedtailor
 from fedtailor.runs import Run, experiment, run
 from fedtailor.runs.advice import Advice, advise
 from fedtailor.runs.advice.reasons import verdict
-from fedtailor.runs.environment import environment
 from fedtailor.runs.reproduce.records import read_records
 from fedtailor.runs.settings import Experiment
 from fedtailor.runs.statistics import CRITERION, Difference, difference
-from fedtailor.version import RESULTS
 from fedtailor.views.comparison import difference_text, outcome_text
 from fedtailor.views.numbers import duration
+from fedtailor.views.provenance import made_by
 from fedtailor.views.search_progress import search_progress
 from fedtailor.views.tables import Grid
 
@@ -58,6 +58,7 @@ CASES = {
 
 def main(runs: Path, names: list[str]) -> None:
     parts: list[str] = []
+    begin, seeds = time.monotonic(), set[int]()
     for name in names or list(CASES):
         case = CASES[name]
         with search_progress() as callback:
@@ -65,20 +66,21 @@ def main(runs: Path, names: list[str]) -> None:
         ours = tested(runs / f"{name}-advised", advice.best, case.seeds)
         theirs = by_method(runs / name, case)
         parts += section(case, advice, ours, theirs)
-        write(parts)  # after every case, so that a call that is stopped leaves what it has
+        seeds.update(case.seeds)
+        # after every case, so that a call that is stopped leaves what it has
+        write(parts, made_by("python benchmarks/advice.py RUNS_DIR", begin, sorted(seeds)))
 
 
-def write(parts: list[str]) -> None:
-    versions = ", ".join(f"{key} {value}" for key, value in environment().items())
+def write(parts: list[str], made: str) -> None:
     lines = [
         "# advise",
         "",
-        f"Written by `python benchmarks/advice.py`. {ABOUT}",
+        ABOUT,
         "",
         *parts,
         f"{CRITERION} The table's first is the best of many, so its mean is optimistic.",
         "",
-        f"Results version {RESULTS}. {versions}.",
+        made,
         "",
     ]
     PAGE.write_text("\n".join(lines), encoding="utf-8")

@@ -10,7 +10,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,14 @@ SHARED = {  # what else a reader of the method reads
     "pfedrlla": ("head_mixing",),
 }
 LARGE = 450  # lines of a file
+KINDS = ("py", "js", "css", "html")  # endings of the files of the package that are counted
+COPY = 6  # lines of code that are a copy if they stand in two places
 
 
 def main(revision: str) -> None:
+    from fedtailor.views.provenance import made_by
+
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "before"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), revision], cwd=ROOT, check=True)
@@ -36,9 +44,9 @@ def main(revision: str) -> None:
     lines = [
         "# The house in numbers",
         "",
-        f"Written by `python benchmarks/house.py {revision}`. Before: that revision; after: this one. Lines of code "
-        "do not count docstrings, imports, comments and cards. Settings are those of the method's own table; those of "
-        "its agents and of its embedding are in tables below it.",
+        f"Before: revision {revision}; after: this one. Lines of code do not count docstrings, imports, comments and "
+        "cards. Settings are those of the method's own table; those of its agents and of its embedding are in tables "
+        "below it.",
         "",
         "| method | lines before | lines after | with its helper module | settings before | after |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
@@ -51,6 +59,9 @@ def main(revision: str) -> None:
     lines += [f"| {what} | {before['counts'][what]} | {after['counts'][what]} |" for what in after["counts"]]
     lines += [
         "",
+        f"Files of the package are those that end in {', '.join(KINDS)}. Copies of code are the lines of code in its "
+        f"Python files that belong to {COPY} lines in a row which stand, but for spaces, in a second place too.",
+        "",
         "A round of FedAH, from the command to its code and to the database (hops: functions on the way):",
         "",
     ]
@@ -58,6 +69,7 @@ def main(revision: str) -> None:
         for what, found in (("before", before), ("after", after)):
             way = found["hops"][end]
             lines.append(f"* {what}, {len(way)} hops to `{end}`: {' → '.join(way)}")
+    lines += ["", made_by(f"python benchmarks/house.py {revision}", begin)]
     PAGE.write_text("\n".join([*lines, ""]), encoding="utf-8")
     print(PAGE)
 
@@ -76,28 +88,43 @@ def measure(tree: Path) -> dict[str, Any]:
     from fedtailor.methods import catalogue
 
     package, methods = tree / "fedtailor", tree / "fedtailor" / "methods"
-    sizes = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in package.rglob("*.py")}
+    files = [file for kind in KINDS for file in package.rglob(f"*.{kind}")]
+    sizes = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in files}
+    code = [code_lines(file) for file in files if file.suffix == ".py"]
     programs = list((tree / "recipes").rglob("*.py"))
     found = {}
     for name in SYSTEMS:
-        own = code_lines(methods / f"{name}.py")
+        own = len(code_lines(methods / f"{name}.py"))
         there = [methods / f"{module}.py" for module in SHARED.get(name, ())]
         found[name] = {
             "lines": own,
-            "with helpers": own + sum(code_lines(file) for file in there if file.exists()),
+            "with helpers": own + sum(len(code_lines(file)) for file in there if file.exists()),
             "settings": len(catalogue()[name].model_fields),
         }
     counts = {
         f"files over {LARGE} lines": sum(size > LARGE for size in sizes.values()),
         "lines of the largest file": max(sizes.values()),
         "files of the package": len(sizes),
+        "lines of code in its Python files": sum(map(len, code)),
+        "copies of code, in lines": copies(code),
         "programs in recipes": len(programs),
         "lines of these programs": sum(len(file.read_text(encoding="utf-8").splitlines()) for file in programs),
     }
     return {"methods": found, "counts": counts, "hops": hops()}
 
 
-def code_lines(file: Path) -> int:
+def copies(files: Iterable[list[str]]) -> int:
+    """The number of lines that belong to a block of ``COPY`` lines which stands in a second place too."""
+    places = defaultdict(list)
+    for file, lines in enumerate(files):
+        even = [" ".join(line.split()) for line in lines]
+        for at in range(len(even) - COPY + 1):
+            places[tuple(even[at : at + COPY])].append((file, at))
+    found = (place for where in places.values() if len(where) > 1 for place in where)
+    return len({(file, at + further) for file, at in found for further in range(COPY)})
+
+
+def code_lines(file: Path) -> list[str]:
     """Lines without docstrings, imports, comments, cards and blank ones."""
     text = file.read_text(encoding="utf-8")
     skipped: set[int] = set()
@@ -105,7 +132,7 @@ def code_lines(file: Path) -> int:
         if isinstance(node, ast.Import | ast.ImportFrom) or _is_card(node) or _is_docstring(node):
             skipped |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]
     lines = enumerate(text.splitlines(), 1)
-    return sum(bool(line.strip()) and not line.strip().startswith("#") for at, line in lines if at not in skipped)
+    return [line for at, line in lines if at not in skipped and line.strip() and not line.strip().startswith("#")]
 
 
 def _is_card(node: ast.AST) -> bool:

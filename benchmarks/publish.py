@@ -11,8 +11,11 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+from fedtailor.views.provenance import made_by
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "docs" / "results"
@@ -40,9 +43,11 @@ def main(pages: list[str]) -> None:
         renew("method-speed", pages[1:])
         return
     for page in pages or [page for page in PAGES if page != "peers"]:
-        parts = [f"# {page}", "", "Written by `python benchmarks/publish.py`; every ratio is measured in one run.", ""]
+        begin = time.monotonic()
+        parts = [f"# {page}", "", "Every ratio is measured in one run.", ""]
         for name in PAGES[page]:
             parts += section(name)
+        parts += [made_by(f"python benchmarks/publish.py {page}", begin), ""]
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{page}.md").write_text("\n".join(parts), encoding="utf-8")
         print(RESULTS / f"{page}.md")

@@ -6,6 +6,7 @@ a second federation small batches have a price in their own round alone: what wa
 PRICE / sqrt(b) lower.
 """
 
+import time
 from pathlib import Path
 from statistics import fmean, stdev
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from fedtailor.methods import Decide, Decisions, start
 from fedtailor.methods.adjustment import ADJUSTMENT
 from fedtailor.methods.bwa import BWA
 from fedtailor.seeding import torch_stream
+from fedtailor.views.provenance import made_by
 
 # How agents learn: as in reproduce.toml, and as PPO is usually done
 CALM: dict[str, Any] = {"critic_first": 2, "critic_epochs": 40, "center_advantages": False}
@@ -36,10 +38,11 @@ HORIZONS = (0.0, 0.5, 0.9)
 
 def main() -> None:
     torch.set_num_threads(1)
+    begin = time.monotonic()
     lines = [
         "# bwa-reward",
         "",
-        "Written by `python recipes/bwa/reward.py`: no federation, but an accuracy that starts at 10 % and moves in "
+        "There is no federation, but an accuracy that starts at 10 % and moves in "
         "every round 1 / (2 sqrt b) of the way to 50 %, plus a noise of one point. The smaller b, the better.",
         "",
         "## One batch size in all ten rounds, without noise: accuracy at the end, sum of rewards",
@@ -51,7 +54,8 @@ def main() -> None:
         found = [fixed(BWA(reward=kind), size) for kind in KINDS]
         sums = " | ".join(f"{total:.2f}" for _, total in found)
         lines.append(f"| {size} | {100 * found[0][0]:.1f} | {sums} |")
-    PAGE.write_text("\n".join([*lines, *rewards(), *ways(), ""]), encoding="utf-8")
+    lines += [*rewards(), *ways(), "", made_by("python recipes/bwa/reward.py", begin, MANY)]
+    PAGE.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 def rewards() -> list[str]:

@@ -6,6 +6,7 @@ noise. An episode has ten decisions. At equal weights the five have 0.50. Means 
 """
 
 import sys
+import time
 from pathlib import Path
 from statistics import fmean
 
@@ -16,6 +17,7 @@ from fedtailor.agents import Integer, Simplex
 from fedtailor.methods.adjustment import FEATURES
 from fedtailor.methods.bwa import BWA
 from fedtailor.seeding import torch_stream
+from fedtailor.views.provenance import made_by
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 CLIENTS, GOOD, ROUNDS = 10, 5, 10
@@ -52,6 +54,7 @@ def learned(spread: float, seed: int, network: str) -> list[float]:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
+    begin = time.monotonic()
     about = " ".join((__doc__ or "").partition("``docs")[0].split())
     lines = ["# bwa-spread", "", about.replace("``python", "`python").replace("spread.py``", "spread.py`"), ""]
     lines += [f"| network | spread | {' | '.join(f'after {n}' for n in SHOWN)} |", "| --- " * (len(SHOWN) + 2) + "|"]
@@ -60,6 +63,7 @@ def main(folder: Path) -> None:
             means = [fmean(values) for values in zip(*(learned(spread, seed, network) for seed in SEEDS), strict=True)]
             lines.append(f"| {network} | {spread:g} | {' | '.join(f'{mean:.2f}' for mean in means)} |")
             print(lines[-1], flush=True)
+    lines += ["", made_by("python recipes/bwa/spread.py", begin, SEEDS)]
     (folder / "bwa-spread.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 

@@ -5,18 +5,20 @@ writes docs/results/fedalp-groups.md.
 """
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from fedtailor.methods.clustering import choose, cut, ward
 from fedtailor.runs import Run
 from fedtailor.views.drawings.fedalp import agreement, true_labels
+from fedtailor.views.provenance import made_by
 from fedtailor.views.tables import Grid
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "fedalp-groups.md"
 ABOUT = """# FedALP's groups
 
-Written by `python recipes/fedalp/groups.py`. The number M of groups and the adjusted Rand index (1: the groups are the
+The number M of groups and the adjusted Rand index (1: the groups are the
 labels) against each client's most frequent label; `used` is Ward on rows with M by silhouette. The other columns cut
 the same similarities in other ways: M by the largest gap, Ward on condensed distances, M given as the number of labels.
 """
@@ -24,17 +26,19 @@ WAYS = (("rows", "gap"), ("condensed", "silhouette"), ("condensed", "gap"), ("ro
 
 
 def main(runs: Path) -> None:
-    rows = []
+    begin, seeds, rows = time.monotonic(), set[int](), []
     for place in sorted((runs / "reproduce-fedalp").glob("*-fedalp-s*")):
         with Run(place) as run:
             state, labels = run.server_state(), true_labels(run)
         if labels is not None and state["groups"]["member"]:
             kinds = len(set(labels))
+            seeds.add(run.settings["seed"])
             used = f"{len(state['clustering']['psi'])}, {agreement(state['groups']['member'], labels):.2f}"
             name = place.name.rpartition("-")[0]  # without the key
             rows.append((name, str(kinds), used, *others(state["clustering"], labels, kinds)))
     header = ("run", "labels", "used: M, ARI", "rows, gap", "condensed", "condensed, gap", "M = labels")
-    PAGE.write_text(f"{ABOUT}\n{Grid(header, tuple(rows)).markdown()}", encoding="utf-8")
+    made = made_by("python recipes/fedalp/groups.py RUNS_DIR", begin, sorted(seeds))
+    PAGE.write_text(f"{ABOUT}\n{Grid(header, tuple(rows)).markdown()}\n{made}\n", encoding="utf-8")
     print(PAGE)
 
 

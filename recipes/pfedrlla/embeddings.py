@@ -8,6 +8,7 @@ whether they rank clients of a group that shares a class above those of a group 
 
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -18,6 +19,7 @@ from torch import Tensor
 import fedtailor
 from fedtailor.agents.embedding import MHAE, Matrices, PCAEmbedding, matrices
 from fedtailor.seeding import torch_stream
+from fedtailor.views.provenance import made_by
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 GROUPS = [[0, 1], [1, 2], [3, 4], [4, 5], [6, 7]]  # the first two share a class, so do the next two
@@ -104,6 +106,7 @@ def picture(embedded: dict[str, Tensor], file: Path) -> None:
 
 
 def main(folder: Path) -> None:
+    begin = time.monotonic()
     scores: dict[str, list[float]] = {}
     facts: dict[str, list[list[float]]] = {}  # by embedding and seed: all but the silhouette
     for seed in SEEDS:
@@ -117,7 +120,7 @@ def main(folder: Path) -> None:
             shown = ("PCA", f"MHAE 16 x 16, {STEPS[0]} steps", f"MHAE 16 x 16, {STEPS[-1]} steps")
             picture({name: embedded[name] for name in shown}, folder / "pfedrlla-embeddings.png")
     about = (__doc__ or "").partition("``python")[0].strip()
-    lines = ["# pfedrlla-embeddings", "", f"Written by `python recipes/pfedrlla/embeddings.py`. {about}", ""]
+    lines = ["# pfedrlla-embeddings", "", about, ""]
     lines += ["![embeddings](pfedrlla-embeddings.png)", "", f"Mean silhouette, seeds {SEEDS}:", ""]
     columns = ["embedding", "silhouette", "of each seed", "cosine: same classes", "one class", "none"]
     columns += ["variance between groups", "components beyond 0.7", "error"]
@@ -127,6 +130,7 @@ def main(folder: Path) -> None:
         means = [f"{sum(column) / len(column):.3f}" for column in zip(*facts[name], strict=True)]
         cells = " | ".join([*means, *["–"] * (6 - len(means))])
         lines.append(f"| {name} | {sum(values) / len(values):.3f} | {each} | {cells} |")
+    lines += ["", made_by("python recipes/pfedrlla/embeddings.py", begin, SEEDS)]
     page = folder / "pfedrlla-embeddings.md"
     page.write_text("\n".join([*lines, ""]), encoding="utf-8")
     print(page.read_text(encoding="utf-8"))

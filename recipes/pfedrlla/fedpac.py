@@ -7,6 +7,7 @@ mean, round by round, and the accuracy at the end.
 
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import fedtailor
 from fedtailor.messages.trees import unpack
 from fedtailor.runs import Callback, RoundReport, experiment
 from fedtailor.runs.store import Store
+from fedtailor.views.provenance import made_by
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 RECIPE = Path(__file__).with_name("cifar10-s2.toml")
@@ -54,11 +56,12 @@ def form(lam: float, lr: float, rounds: int) -> list[str]:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
+    begin = time.monotonic()
     columns = ["lam", "rate", "rounds", *(f"round {round}" for round in SHOWN), "final %", "deviation of clients"]
     lines = [
         "# pfedrlla-fedpac",
         "",
-        "Written by `python recipes/pfedrlla/fedpac.py`: FedPAC on CIFAR-10 with two classes per client, seed 0. The "
+        "FedPAC on CIFAR-10 with two classes per client, seed 0. The "
         "mean distance of the class centroids from their mean after a round, and the accuracy in the final pass.",
         "",
         f"| {' | '.join(columns)} |",
@@ -67,6 +70,7 @@ def main(folder: Path) -> None:
     for lam, lr, rounds in FORMS:
         lines.append(f"| {' | '.join(form(lam, lr, rounds))} |")
         print(lines[-1], flush=True)
+    lines += ["", made_by("python recipes/pfedrlla/fedpac.py", begin, [0])]
     (folder / "pfedrlla-fedpac.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 

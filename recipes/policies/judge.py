@@ -5,7 +5,6 @@
 It takes about two minutes on one core and needs digits, fashion-mnist and cifar10.
 """
 
-import platform
 import random
 import sys
 import time
@@ -23,7 +22,7 @@ from train import place
 from fedtailor.agents import PPO
 from fedtailor.parties.policy import read_policy
 from fedtailor.runs.statistics import CRITERION, Difference, difference, interval
-from fedtailor.version import RESULTS, __version__
+from fedtailor.views.provenance import made_by
 
 PAGES = Path(__file__).parents[2] / "docs" / "results"
 HELD_OUT = ("digits", "fashion-mnist", "cifar10")
@@ -158,7 +157,7 @@ def pfedrlla_part() -> list[str]:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    begun = time.process_time()
+    begin = time.monotonic()
     parts: dict[str, tuple[str, list[str]]] = {
         "BWA, Adaptive-B and Adaptive-AW": (BWA_TEXT, bwa_part(judge_bwa())),
         "HAPFL": (HAPFL_TEXT, hapfl_part()),
@@ -168,11 +167,7 @@ def main(folder: Path) -> None:
     for title, (text, table) in parts.items():
         lines += [f"## {title}", "", text.strip(), "", *table, ""]
     lines += ["## Methods without a policy", "", RULES_TEXT.strip(), ""]
-    versions = f"fedtailor {__version__}, results version {RESULTS}, torch {torch.__version__}"
-    versions += f", Python {platform.python_version()}"
-    lines += [
-        f"Written by `python recipes/policies/judge.py` in {time.process_time() - begun:.0f} s of one core: {versions}."
-    ]
+    lines += [made_by("python recipes/policies/judge.py", begin, [*SEEDS, *hapfl.SEEDS])]
     (folder / "policies.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(folder / "policies.md")
 

@@ -7,6 +7,7 @@ keeps what it trained in runs/tailor-choice, and resumes from there.
 """
 
 import sys
+import time
 from collections.abc import Callable
 from math import sqrt
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from replays import ALIKE, CANDIDATES, Replay, replayed
 from torch import Tensor
 
-from fedtailor.runs.environment import environment
+from fedtailor.views.provenance import made_by
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "tailor-choice.md"
@@ -264,7 +265,7 @@ def first() -> list[str]:
         cells = [_cell(leads) for leads in found.values()]
         lines.append(f"| {title} | {' | '.join(cells)} | {_cell([x for leads in found.values() for x in leads])} |")
     seeds = {name: given.get("seeds", (100,)) for name, given in FEDERATIONS.items()}
-    return [*lines, "", f"Seeds: {'; '.join(f'{name}: {list(each)}' for name, each in seeds.items())}. {_facts()}."]
+    return [*lines, "", f"Seeds: {'; '.join(f'{name}: {list(each)}' for name, each in seeds.items())}."]
 
 
 Leads = dict[str, dict[str, dict[str, list[tuple[float, float]]]]]  # by rule, data set and federation: by seed
@@ -296,7 +297,7 @@ def second() -> list[str]:
         "",
         *_against_default(leads),
         "",
-        f"Seeds: 200 and 201; heart disease 200 to 204. {_facts()}.",
+        "Seeds: 200 and 201; heart disease 200 to 204.",
     ]
 
 
@@ -360,10 +361,6 @@ def _cell(leads: list[tuple[float, float]]) -> str:
     return f"{lead:+.2f} ({tenth:+.1f})"
 
 
-def _facts() -> str:
-    return ", ".join(f"{key} {value}" for key, value in environment().items())
-
-
 PARTS = {"first": ("First federations", first), "second": ("New federations", second)}
 
 
@@ -373,8 +370,10 @@ def main(names: list[str]) -> None:
     kept = {
         title: text.partition(f"\n## {title}\n")[2].partition("\n## ")[0].strip("\n") for title, _ in PARTS.values()
     }
-    kept |= {PARTS[name][0]: "\n".join(PARTS[name][1]()) for name in names}
-    lines = ["# tailor-choice", "", "Written by `python recipes/tailor/choice.py`."]
+    for name in names:
+        (title, part), begin = PARTS[name], time.monotonic()
+        kept[title] = "\n".join([*part(), "", made_by(f"python recipes/tailor/choice.py {name}", begin)])
+    lines = ["# tailor-choice"]
     for title, section in kept.items():
         lines += ["", f"## {title}", "", section] if section else []
     PAGE.write_text("\n".join([*lines, ""]), encoding="utf-8")
