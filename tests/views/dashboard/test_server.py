@@ -132,6 +132,27 @@ def test_a_browser_lists_filters_and_compares(server: Dashboard, browser: Any) -
         assert overflow(page) == 0
 
 
+def test_a_redraw_leaves_the_keyboard_where_it_was(browser: Any, compared: Path, tmp_path: Path) -> None:
+    shutil.copytree(compared, tmp_path / "two")
+    dashboard = Dashboard(tmp_path, Access())
+    serving = threading.Thread(target=dashboard.serve_forever)
+    serving.start()
+    try:
+        with opened(browser, dashboard.address) as page:
+            page.wait_for_selector("#live:text-is('live')")
+            page.get_by_role("link", name="two/local-s1").focus()
+            page.evaluate("window.focused = document.activeElement")
+            shutil.copytree(compared / "local-s0", tmp_path / "third")
+            page.wait_for_selector("a:text-is('third')")
+            assert not page.evaluate("window.focused.isConnected")
+            assert page.evaluate("document.activeElement.textContent") == "two/local-s1"
+            page.keyboard.press("Enter")
+            page.wait_for_selector("#progress")
+    finally:
+        dashboard.stop()
+        serving.join()
+
+
 def test_a_browser_shows_names_that_are_markup_as_text(server: Dashboard, browser: Any) -> None:
     with opened(browser, server.address) as page:
         page.get_by_role("link", name="named").click()

@@ -21,6 +21,16 @@
   const part = (title, ...children) => el("section", {}, el("h2", {}, title), ...children);
   const note = (text) => el("p", { class: "note" }, text);
 
+  /* Redrawing leaves the keyboard where it was: call the answer after the redraw of what is in the box. */
+  function keepFocus(box) {
+    const old = document.activeElement;
+    const sign = (node) => [node.tagName, node.type, node.getAttribute("href"), node.getAttribute("aria-label") || node.textContent].join(" ");
+    const like = (wanted) => [...box.querySelectorAll("a, button, input, [tabindex]")].filter((node) => sign(node) === wanted);
+    if (!box.contains(old)) return () => {};
+    const wanted = sign(old), place = like(wanted).indexOf(old);
+    return () => { if (!old.isConnected) (like(wanted)[place] || like(wanted)[0])?.focus({ preventScroll: true }); };
+  }
+
   function table(grid, sortable = true) {
     const side = (column) => grid.words.includes(column) ? null : "number";
     const made = el("table", { class: sortable && grid.rows.length > 1 ? "sortable" : null },
@@ -78,7 +88,7 @@
     const made = el("table", { class: "sortable" }, el("thead", {}, el("tr", {}, head)), body);
     where.textContent = "";
     const mine = Object.entries(found.mine);
-    const focused = document.activeElement?.type === "search";
+    const restore = keepFocus(page);
     page.replaceChildren(el("h1", {}, `Runs in ${found.root}`),
       mine.length ? el("section", { id: "mine" }, el("h2", {}, "Started here"), el("ul", { class: "plain" }, mine.map(([name, one]) => el("li", {}, one.resumable || found.runs.some((run) => run.id === name) ? el("a", { href: link("run", name) }, name) : name, " ", badge(one.state), " ", Control.buttons(name, one))))) : "",
       el("div", { class: "controls" }, search, compare, count),
@@ -86,7 +96,7 @@
       found.comparisons.length ? part("Comparisons", el("ul", {}, found.comparisons.map((name) => el("li", {}, el("a", { href: "/report?id=" + encodeURIComponent(name) }, name))))) : "");
     fill();
     FT.sortable(page);
-    if (focused) search.focus();
+    restore();
   }
 
   /* A run */
@@ -97,6 +107,7 @@
     state.rest = 0;
     const fill = async () => {
       const facts = await get("/api/run", { id });
+      const restore = keepFocus(document.body);
       where.replaceChildren(el("span", {}, id), " ", el("a", { href: "/report?id=" + encodeURIComponent(id) }, "report"), " ", ...(facts.nodes ? [el("a", { href: link("run", id, "federation") }, `${facts.nodes} nodes`)] : []));
       boxes.head.replaceChildren(el("h1", {}, facts.name), el("p", { class: "lead" }, badge(facts.status), " ", facts.lead),
         ...(Control.enabled ? [el("p", { class: "controls" }, facts.mine ? Control.buttons(id, facts.mine) : null, el("a", { class: "button", href: link("start", id) }, "Start another like it"))] : []),
@@ -114,6 +125,7 @@
       Views.profile(boxes.profile, facts);
       if (!boxes.facts.childElementCount) boxes.facts.append(el("details", {}, el("summary", {}, "Settings"), el("pre", { tabindex: "0" }, facts.settings)),
         el("details", {}, el("summary", {}, "Versions"), el("ul", {}, Object.entries(facts.environment).map(([name, value]) => el("li", {}, `${name}: ${value}`)))));
+      restore();
       method(id, boxes.method, (found) => { groups = found; if (Object.keys(groups).length) map(); });
     };
     page.replaceChildren(boxes.head, part("Curves", boxes.curves, note("Band of the first model: mean to worst tenth of the clients.")),
