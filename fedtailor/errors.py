@@ -27,7 +27,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     "unknown method 'fedpr': did you mean 'fedper'? (known: fedper, local)"
     """
     names = sorted(known)
-    near = get_close_matches(name, names, n=1)
+    near = [one for one in names if one.lower() == name.lower()] or get_close_matches(name, names, n=1)
+    near = near or get_close_matches(name.lower(), names, n=1)
     hint = f": did you mean {near[0]!r}?" if near else ""
     return UserError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
 

@@ -1,5 +1,7 @@
 """The command about several methods: compare."""
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +22,8 @@ from fedtailor.cli.options import (
     Track,
     Workers,
 )
-from fedtailor.cli.settings import settings_from, shared_options, split_list, whole_numbers
+from fedtailor.cli.settings import parse_set, settings_from, shared_options, split_list, whole_numbers
+from fedtailor.errors import UserError
 
 if TYPE_CHECKING:
     from fedtailor.runs import Experiment
@@ -55,6 +58,7 @@ def compare(
 
     EXPERIMENT.toml may name the methods and seeds. The same command resumes a comparison that was stopped.
     """
+    _check_method_settings(experiment, split_list(methods), sets or ())
     settings = settings_from(
         experiment,
         {
@@ -101,3 +105,26 @@ def _resolve_labels(settings: "Experiment", source: Path | None) -> "Experiment"
     labelled = {label: table for table in tables if isinstance(label := table.get("label"), str)}
     methods = tuple(labelled.get(m, m) if isinstance(m, str) else m for m in settings.compare.methods)
     return settings.model_copy(update={"compare": settings.compare.model_copy(update={"methods": methods})})
+
+
+def _check_method_settings(source: Path | None, methods: list[str] | None, sets: Iterable[str]) -> None:
+    """Raise a `UserError` if ``--set method.KEY`` is about no method that is compared."""
+    from fedtailor.methods import catalogue, spec
+
+    given = dict(map(parse_set, sets))
+    keys = [key for key in given if key.startswith("method.")]
+    if not keys or "method" in given or "method.name" in given:
+        return
+    settings = settings_from(source)
+    names = methods or [one for one in settings.compare.methods if isinstance(one, str)]
+    own, field = settings.method, keys[0].split(".")[1].replace("-", "_")
+    if spec(own) in names and field in type(own).model_fields:
+        return
+    having = [name for name in names if name in catalogue() and field in catalogue()[name].model_fields]
+    if not having:
+        raise UserError(f"--set {keys[0]}: none of the compared methods has a setting {field} ({', '.join(names)})")
+    table = f'{{name = "{having[0]}", {keys[0].partition(".")[2]} = {json.dumps(given[keys[0]], default=str)}}}'
+    raise UserError(
+        f"--set {keys[0]}: [method] is about {spec(own)}; give a compared method a table of its own, as in "
+        f"--set 'compare.methods=[{table}]'"
+    )

@@ -28,6 +28,7 @@ from fedtailor.parties import (
     Server,
     Steps,
     Tensors,
+    read_policy,
     shipped_policies,
 )
 from fedtailor.weights import Weights, select
@@ -383,6 +384,10 @@ class AgentMethod(Method):
     def shipped(cls) -> Mapping[str, Mapping[str, Any]]:
         """The cards of the policies that the package has for this very class, not for its bases."""
         return shipped_policies(vars(cls).get("name", ""))
+
+    def check(self) -> None:
+        if self.own_policy is not None:
+            read_policy(self.own_policy)
 
     def rule(self) -> str | None:
         """The rules that decide with these settings; None if an agent decides, or may decide."""

@@ -66,6 +66,7 @@ class BoBWA(Adjusted):
     agents: BoBWAAgents = BoBWAAgents()
 
     def check(self) -> None:
+        super().check()
         if self._learns and (find_spec("optuna") is None or find_spec("greenlet") is None):
             raise UserError("bo-bwa needs optuna: pip install 'fedtailor[bo]'")
 

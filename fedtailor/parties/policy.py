@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -51,6 +52,8 @@ def read_policy(folder: Path) -> Policy:
         settings = card.get("settings", {})
         return Policy(card["method"], tree["agents"], tree["parts"], card["shape"], card["scenario"], settings)
     except OSError as error:
+        if near := get_close_matches(str(folder).lower(), (BUILT_IN, NO_POLICY), n=1):
+            raise UserError(f"policy = {str(folder)!r}: there is no such folder: did you mean {near[0]!r}?") from None
         raise UserError(
             f"{folder} holds no policy ({error.strerror}: {CARD} and {TENSORS}): write one with 'fedtailor pretrain'"
         ) from None

@@ -15,7 +15,7 @@ from fedtailor.methods import Method
 from fedtailor.runs import toml
 from fedtailor.runs.assembly import assemble, check_data, job_of
 from fedtailor.runs.callbacks import Callback, Callbacks, one_callback
-from fedtailor.runs.completion import about_devices, compared
+from fedtailor.runs.completion import about_devices, compared, own_settings
 from fedtailor.runs.disk import check_disk, least_bytes
 from fedtailor.runs.folders import PLAN
 from fedtailor.runs.frames import frame
@@ -283,7 +283,7 @@ def compare(
         ]
     if seeds is not None:
         changes["seeds"] = list(seeds)
-    settings = experiment({**settings.as_dict(), "compare": {**settings.as_dict()["compare"], **changes}})
+    settings = own_settings(experiment(settings.as_dict(), {f"compare.{key}": one for key, one in changes.items()}))
     plan = _plan(settings)
     settings = compared(settings, plan.values())
     if federation is not None:

@@ -8,7 +8,7 @@ from fedtailor.devices import Devices
 from fedtailor.learning.tensors import inputs_of
 from fedtailor.methods import Method, spec
 from fedtailor.runs.results import Note
-from fedtailor.runs.settings import Experiment
+from fedtailor.runs.settings import Experiment, method_dict
 
 SPREAD = 3.0  # speed of the fastest device over that of the slowest
 MILD: dict[str, Any] = {"profiles": {"kind": "uniform", "spread": SPREAD}}
@@ -26,6 +26,17 @@ def compared(settings: Experiment, methods: Collection[Method]) -> Experiment:
     devices = with_devices({"devices": settings.devices}, methods)["devices"]
     devices = Devices.model_validate(devices) if devices == MILD else devices
     return settings.model_copy(update={"validation": validation, "devices": devices})
+
+
+def own_settings(settings: Experiment) -> Experiment:
+    """The settings of a comparison, in which the method of ``[method]`` has its settings where only its name stands."""
+    own = settings.method
+    if not own.model_dump(exclude_defaults=True):
+        return settings
+    table, name = method_dict(own), spec(own)
+    table["label"] = name.rpartition(":")[2]
+    methods = tuple(table if one == name else one for one in settings.compare.methods)
+    return settings.model_copy(update={"compare": settings.compare.model_copy(update={"methods": methods})})
 
 
 def completed(settings: Experiment, federation: Federation, remote: bool) -> Experiment:

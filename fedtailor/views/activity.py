@@ -14,6 +14,8 @@ def activities(comparison: Comparison) -> list[str]:
     """One sentence per row about the run of its first seed, for methods that have a sentence in ACTIVITIES."""
     found = []
     for label, folders in comparison.runs().items():
+        if not folders:
+            continue
         with Run(folders[0]) as run:
             sentence = activity(run) if run.finished else None
             if sentence is not None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +79,18 @@ def ranking(advice: Advice, most: int | None = None) -> Grid:
         ),
         rows,
         frozenset({0, 3, 4, 8}),
-        title=f"{advice.name}: {advice.measure} on validation data, mean over {len(advice.seeds)} seeds",
+        title=f"{advice.name}: {advice.measure} on validation data, {over_seeds(advice.seeds)}",
         notes=(f"{left} more methods are in {advice.folder / 'advice.csv'}.",) if left else (),
     )
+
+
+def over_seeds(seeds: Sequence[int]) -> str:
+    """What a mean is over.
+
+    >>> over_seeds((0, 1, 2)), over_seeds((4,))
+    ('mean over 3 seeds', 'seed 4')
+    """
+    return f"mean over {len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
 
 
 def settings_text(one: Standing) -> str:

@@ -33,6 +33,7 @@ class Display(Callback):
         self.console: Console = messages()
         self.runs, self.run = runs, 0
         self._reasons: set[str] = set()  # a failure is printed once, then counted
+        self._warned: set[str] = set()  # a warning is printed once for all runs
         self.expected = ""  # what the next run will take and store
 
     def __enter__(self) -> "Display":
@@ -41,7 +42,9 @@ class Display(Callback):
     def __exit__(self, *_: object) -> None: ...
 
     def warning(self, sentence: str) -> None:
-        self.console.print(f"warning: {sentence}", style="yellow")
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            self.console.print(f"warning: {sentence}", style="yellow")
 
     def kept(self, names: Sequence[str]) -> None:
         self.console.print(f"finished before, not run again: {', '.join(names)}")

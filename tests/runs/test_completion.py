@@ -8,6 +8,7 @@ from fedtailor.methods import find
 from fedtailor.models import ModelSettings
 from fedtailor.models.inputs import Inputs
 from fedtailor.runs.comparing import compare
+from fedtailor.runs.completion import own_settings
 
 SHORT: dict[str, Any] = {
     "name": "short",
@@ -70,3 +71,15 @@ def test_with_sizes_of_its_own_and_no_devices_all_are_equal_as_ever(tmp_path: Pa
     with fedtailor.run({**SHORT, "method": {"name": "hapfl", "sizes": sizes}}, folder=tmp_path / "run") as done:
         assert "devices" not in done.settings
         assert [text for text in done.warnings if "all devices are taken to be equal" in text]
+
+
+def test_a_comparison_uses_the_settings_of_the_method_of_the_file(tmp_path: Path) -> None:
+    """Where the name stands alone; a table keeps its own settings."""
+    made = compare({**SHORT, "method": {"name": "fedprox", "mu": 0.5}}, methods=["fedprox"], folder=tmp_path / "c")
+    assert list(made.runs()) == ["fedprox"]
+    with fedtailor.Run(made.runs()["fedprox"][0]) as run:
+        assert run.settings["method"]["mu"] == 0.5
+    tables = [{"name": "fedprox", "mu": 0.2}, "fedavg"]
+    settings = fedtailor.experiment({"method": {"name": "fedprox", "mu": 0.5}, "compare": {"methods": tables}})
+    assert own_settings(settings).compare.methods == settings.compare.methods
+    assert own_settings(fedtailor.experiment({"method": {"name": "fedprox"}})).compare.methods[1] == "fedavg"

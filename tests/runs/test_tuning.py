@@ -10,8 +10,8 @@ import pytest
 import fedtailor
 from fedtailor.data import DataSettings, Federation, build
 from fedtailor.runs.settings import experiment
-from fedtailor.runs.trials import TrialRunner, held_out
-from fedtailor.runs.trials.plan import rungs, trial_settings
+from fedtailor.runs.trials import SearchCallback, TrialRunner, held_out
+from fedtailor.runs.trials.plan import rungs, trial_of, trial_settings
 from fedtailor.runs.tuning import Tuning, tune
 from fedtailor.runs.tuning.space import Dimension, space_of
 from tests.support.dying_search import killed
@@ -223,3 +223,43 @@ def test_clients_that_can_spare_no_sample(tmp_path: Path) -> None:
     with pytest.raises(fedtailor.UserError, match="no validation samples"):
         tune({"rounds": 1, "engine": {"kind": "inline"}}, trials=1, folder=tmp_path / "s", federation=single)
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "over", "said"),
+    [
+        (
+            "fedavg",
+            "method.mu",
+            "fedavg has no setting 'mu', and no other one; apple, fednova, fedphp, fedprox have one",
+        ),
+        ("fedprox", "method.mue", "did you mean method.mu?"),
+        ("fedprox", "method.zzz", "fedprox has no setting 'zzz' (it has mu)"),
+        ("pfedrlla", "method.agents.head-weights.hidden", "it is a list or a table"),
+        ("fedavg", "model.name", "name choices, as in --over model.name=A,B"),
+    ],
+)
+def test_what_cannot_be_searched_is_said(method: str, over: str, said: str) -> None:
+    with pytest.raises(fedtailor.UserError) as found:
+        space_of(experiment({"method": {"name": method}}), [over])
+    assert str(found.value).startswith(f"--over {over}: {said}")
+
+
+def test_rounds_of_an_earlier_call_are_no_work_of_this_one(tmp_path: Path) -> None:
+    """By hand: a trial of four rounds of which two were read before has two left, whatever its cost is counted in."""
+    settings = trial_settings(experiment(SETTINGS), 0)
+    given = build(DataSettings.model_validate(SETTINGS["data"]), 0)
+
+    def data(seed: int) -> Federation:
+        return held_out(given, seed, DataSettings().preprocess)
+
+    with TrialRunner(tmp_path / "s", {}, settings.engine, data, SearchCallback()) as runner:
+        half, whole = (trial_of("fedprox", settings, until) for until in (2, 4))
+        runner.read("half", [half])
+        assert runner._rounds_left(whole) == 2
+        (tmp_path / "s" / "readings.jsonl").unlink()
+        runner._records.readings.clear()
+        assert runner._rounds_left(whole) == 2  # by its folder
+        before = runner._pace[0]
+        runner.read("whole", [whole], [100.0])
+        assert runner._pace[0] - before == 50.0

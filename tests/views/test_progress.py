@@ -109,3 +109,13 @@ def test_a_signal_is_noted_and_handed_on_to_the_run() -> None:
         signal.signal(signal.SIGINT, before)
     assert heard == ["run"]
     assert text.getvalue().count("finishing this round... (Ctrl-C again to stop at once)") == 1
+
+
+def test_a_warning_is_shown_once_for_all_runs() -> None:
+    display = Display(2)
+    text = on_paper(display)
+    for name in ("a-s0", "a-s1"):
+        display.begin(name, 1, 0)
+        display.warning("mu = 0 switches the proximal term off")
+        display.end()
+    assert text.getvalue().count("proximal") == 1

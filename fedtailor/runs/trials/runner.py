@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from fedtailor.engines import EngineSettings, cores
 from fedtailor.errors import UserError
 from fedtailor.runs import toml
 from fedtailor.runs.drafts import lock_folder
+from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources
 from fedtailor.runs.settings import read_toml
 from fedtailor.runs.trials.processes import TrialProcesses
@@ -109,8 +111,11 @@ class TrialRunner:
         missing = [trial for trial in trials if trial.name not in self._records.readings]
         if missing:
             known = dict(zip((trial.name for trial in trials), costs or [t.until for t in trials], strict=True))
-            cost, begin = sum(known[trial.name] for trial in missing), time.monotonic()
-            self.callback.begin(what, len(missing), sum(self._rounds_left(trial) for trial in missing))
+            left = {trial.name: self._rounds_left(trial) for trial in missing}
+            # what was run before is no work of this call
+            cost = sum(known[trial.name] * left[trial.name] / trial.until for trial in missing)
+            begin = time.monotonic()
+            self.callback.begin(what, len(missing), sum(left.values()))
             try:
                 for trial, reading in zip(missing, self._carry_out(missing), strict=True):
                     self._records.add(trial.name, reading)
@@ -154,8 +159,14 @@ class TrialRunner:
         return carry_out(trial, self.folder / "trials" / trial.key, self._resources, self.callback.round_done)
 
     def _rounds_left(self, trial: Trial) -> int:
+        """The rounds that a trial lacks: after its last reading, and after those that its folder holds."""
         earlier = [name for name in self._records.readings if name.startswith(f"{trial.key}@")]
-        return trial.until - max((int(name.rpartition("@")[2]) for name in earlier), default=0)
+        done = max((int(name.rpartition("@")[2]) for name in earlier), default=0)
+        folder = self.folder / "trials" / trial.key
+        if folder.exists():
+            with suppress(UserError), Run(folder) as run:  # carrying it out says what is wrong with the folder
+                done = max(done, run.rounds_done)
+        return max(0, trial.until - done)
 
     def _claim(self, plan: dict[str, Any]) -> None:
         """Make the folder, or check that it holds this search; lock it."""

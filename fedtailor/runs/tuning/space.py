@@ -4,6 +4,7 @@ import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fedtailor.errors import UserError, unknown
+from fedtailor.methods import Method, catalogue, spec
 from fedtailor.runs.mistakes import meant
 from fedtailor.runs.settings import Experiment, experiment
 
@@ -93,6 +95,13 @@ def _named(settings: Experiment, text: str) -> Dimension:
     field, value = _look_up(settings, key)
     if not equals:
         found = _usual(settings, key)
+        if isinstance(value, list | tuple | dict):
+            raise UserError(
+                f"--over {key}: it is a list or a table, and a search chooses numbers and words; tune once for each "
+                f"value, with --set {key}=..."
+            )
+        if isinstance(value, str):
+            raise UserError(f"--over {key}: name choices, as in --over {key}=A,B")
         if found is None:
             raise UserError(
                 f"--over {key}: its limits do not say where to search around {value!r}; give a range, as in "
@@ -187,6 +196,8 @@ def _look_up(settings: Experiment, key: str) -> tuple[FieldInfo, Any]:
         fields = type(place).model_fields if isinstance(place, BaseModel) else {}
         name = part if part in fields else part.replace("-", "_")
         if name not in fields:
+            if isinstance(place, Method):
+                raise _lacks(key, place, part)
             hint = meant(part)
             above = ".".join(parts[:depth])
             problem = f"did you mean {hint}?" if hint else str(unknown("setting", part, fields or TABLES))
@@ -195,6 +206,18 @@ def _look_up(settings: Experiment, key: str) -> tuple[FieldInfo, Any]:
     if isinstance(place, BaseModel):
         raise UserError(f"--over {key}: it is a table; name one of its settings: {', '.join(type(place).model_fields)}")
     return field, place
+
+
+def _lacks(key: str, method: Method, name: str) -> UserError:
+    """The error for a setting that a method does not have: its nearest one, or the methods that have it."""
+    own = method.name or spec(method)
+    fields = [field for field in type(method).model_fields if field not in ("agents", "policy")]
+    having = [other for other, kind in catalogue().items() if name.replace("-", "_") in kind.model_fields]
+    if near := get_close_matches(name, fields, n=1):
+        return UserError(f"--over {key}: did you mean method.{near[0]}?")
+    known = f" (it has {', '.join(fields)})" if fields else ", and no other one"
+    others = f"; {', '.join(having)} {'have' if len(having) > 1 else 'has'} one" if having else ""
+    return UserError(f"--over {key}: {own} has no setting {name!r}{known}{others}")
 
 
 def _whole(field: FieldInfo) -> bool:

@@ -10,6 +10,7 @@ from fedtailor.errors import UserError
 from fedtailor.runs import Comparison, ComparisonSummary, Run, RunSummary, toml
 from fedtailor.version import __version__
 from fedtailor.views import timing
+from fedtailor.views.activity import as_document
 from fedtailor.views.comparison import comparison_grid
 from fedtailor.views.html.facts import comparison_facts, run_facts
 from fedtailor.views.html.markup import Html, data_block, details, element, joined, section, table, whole_page
@@ -69,6 +70,13 @@ def run_report(run: Run) -> str:
     return whole_page(f"{run.name} · FedTailor", element("main", body), SCRIPTS)
 
 
+def _activities(comparison: Comparison) -> Html | None:
+    """What each system did, with the command that draws it."""
+    found = as_document(comparison)
+    items = (element("li", f"{one['did']}: ", element("code", one["draw"])) for one in found)
+    return section("What each system did", element("ul", *items)) if found else None
+
+
 def comparison_report(comparison: Comparison) -> str:
     """The page of a comparison."""
     summary = comparison.summary()
@@ -92,6 +100,7 @@ def comparison_report(comparison: Comparison) -> str:
             figure("curves"),
             element("p", "Mean over seeds; the bands are one deviation.", class_="note"),
         ),
+        _activities(comparison),
         section(
             "Who wins, who loses",
             element("p", "A point is a client in one seed: one method against the other.", class_="note"),

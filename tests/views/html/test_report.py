@@ -129,3 +129,12 @@ def test_a_browser_draws_a_comparison_and_sorts_its_table(compared: Path, tmp_pa
         assert "MB sent and received" in page.locator("#curves").inner_text()
         page.locator("#curves svg").first.hover()
         assert "local: " in page.locator("#curves .tip").inner_text()
+
+
+def test_the_page_of_a_comparison_says_what_each_system_did(tmp_path: Path) -> None:
+    settings = {"rounds": 2, "data": {"clients": 3, "samples": 120}, "engine": {"kind": "inline"}}
+    made = fedtailor.compare(settings, methods=["fedavg", "bwa"], seeds=[0], folder=tmp_path / "c")
+    text = " ".join(Texts(comparison_report(made)).said)
+    assert "What each system did" in text
+    assert "bwa chose by the rule" in text
+    assert f"fedtailor draw {made.runs()['bwa'][0]}" in text
