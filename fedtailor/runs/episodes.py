@@ -19,6 +19,7 @@ from fedtailor.runs.environment import differences
 from fedtailor.runs.ledger import warn
 from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.measures import population
+from fedtailor.runs.policies import needed_settings
 from fedtailor.runs.promises import Promise
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources
@@ -80,7 +81,8 @@ def run_episodes(
                 "episodes": pretrained,
             }
             of, agents, parts = spec(method.rehearses or method), server.decisions.policy(), method.learned(server)
-            Policy(of, agents, parts, shape(method, server), scenario).write(folder)
+            needed = needed_settings(settings, job)
+            Policy(of, agents, parts, shape(method, server), scenario, needed).write(folder)
         promises = _promises(settings, job, store)
         for promise in promises:
             warn(store, callbacks, promise.sentence)
