@@ -7,7 +7,15 @@ from fedtailor.parties.decision import AgentTables, Decided, Decider, Decision, 
 from fedtailor.parties.decisions import Decisions
 from fedtailor.parties.memory import Memory
 from fedtailor.parties.moment import Moment
-from fedtailor.parties.policy import BUILT_IN, NO_POLICY, Policy, check_policy, read_policy, shipped_policies
+from fedtailor.parties.policy import (
+    BUILT_IN,
+    NO_POLICY,
+    Policy,
+    check_method,
+    check_shape,
+    read_policy,
+    shipped_policies,
+)
 from fedtailor.parties.privacy import Privacy
 from fedtailor.parties.replies import Replies, check_peers
 from fedtailor.parties.requests import Ask, Decide, Key, Reward, Steps
@@ -44,8 +52,9 @@ __all__ = [
     "State",
     "Steps",
     "Tensors",
+    "check_method",
     "check_peers",
-    "check_policy",
+    "check_shape",
     "read_policy",
     "shipped_policies",
 ]

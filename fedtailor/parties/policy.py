@@ -28,7 +28,7 @@ class Policy:
     parts: Mapping[str, Any]  # entries of server.state that belong to the policy
     shape: Mapping[str, int | str]  # properties that a run must share to use the policy
     scenario: Mapping[str, Any] = field(default_factory=dict)  # settings of the experiment that trained it
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of a built-in policy: the method's settings it needs
+    settings: Mapping[str, Any] = field(default_factory=dict)  # the method's settings that it needs
 
     def write(self, folder: Path) -> None:
         """Write both files, the card last, so that a policy with a card is complete."""
@@ -73,10 +73,14 @@ def misfit(policy: Policy, shape: Mapping[str, int | str]) -> str | None:
     return next((name for name, needed in shape.items() if policy.shape.get(name) != needed), None)
 
 
-def check_policy(policy: Policy, folder: Path, method: str, shape: Mapping[str, int | str]) -> None:
-    """Raise a `UserError` if the policy is for another method or has another shape."""
+def check_method(policy: Policy, folder: Path, method: str) -> None:
+    """Raise a `UserError` if the policy is for another method."""
     if policy.method != method:
         raise UserError(f"the policy in {folder} was trained for {policy.method}, but the method is {method}")
+
+
+def check_shape(policy: Policy, folder: Path, shape: Mapping[str, int | str]) -> None:
+    """Raise a `UserError` if the policy has another shape than the run."""
     if (name := misfit(policy, shape)) is not None:
         raise UserError(
             f"the policy in {folder} was trained with {name} = {policy.shape.get(name)}, this run has {shape[name]}: "

@@ -19,6 +19,7 @@ from fedtailor.runs.environment import differences
 from fedtailor.runs.ledger import warn
 from fedtailor.runs.loop import RoundLoop
 from fedtailor.runs.measures import population
+from fedtailor.runs.policies import needed_settings
 from fedtailor.runs.promises import Promise
 from fedtailor.runs.reading import Run
 from fedtailor.runs.resources import Resources
@@ -72,7 +73,7 @@ def run_episodes(
         if not complete:
             raise Interrupted(folder)
         if pretrained is not None:
-            _write_policy(folder, settings, store, loop.server)
+            _write_policy(folder, settings, job, store, loop.server)
         promises = _promises(settings, job, store)
         for promise in promises:
             warn(store, callbacks, promise.sentence)
@@ -82,7 +83,7 @@ def run_episodes(
     return Run(folder)
 
 
-def _write_policy(folder: Path, settings: Experiment, store: Store, server: Server) -> None:
+def _write_policy(folder: Path, settings: Experiment, job: Job, store: Store, server: Server) -> None:
     """Write what a pre-training has learned, with the scenario in which it did."""
     method = settings.method
     assert isinstance(method, AgentMethod)
@@ -92,7 +93,8 @@ def _write_policy(folder: Path, settings: Experiment, store: Store, server: Serv
         "episodes": store.meta("episodes"),
     }
     of, agents, parts = spec(method.rehearses or method), server.decisions.policy(), method.learned(server)
-    Policy(of, agents, parts, shape(method, server), scenario).write(folder)
+    needed = needed_settings(settings, job)
+    Policy(of, agents, parts, shape(method, server), scenario, needed).write(folder)
 
 
 def _tracked(folder: Path, settings: Experiment, store: Store, callbacks: Callback) -> AbstractContextManager[Callback]:

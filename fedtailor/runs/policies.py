@@ -10,7 +10,8 @@ from fedtailor.methods import (
     NO_POLICY,
     AgentMethod,
     Policy,
-    check_policy,
+    check_method,
+    check_shape,
     read_policy,
     shape,
     spec,
@@ -19,6 +20,8 @@ from fedtailor.parties.policy import SHIPPED, misfit
 from fedtailor.runs.assembly import assemble
 from fedtailor.runs.settings import Experiment
 
+OF_THE_RUN = ("policy", "agents", "sizes")  # what a run decides apart from its policy
+ACTING = {"network", "hidden", "standardise"}  # settings of agents that a policy depends on
 PAGE = "docs/results/policies.md"
 BEHIND_FIXED = "the policy that we trained is behind a fixed batch size in some scenarios"
 REASONS = {  # why a rule decides, by method: what the page says
@@ -52,21 +55,47 @@ def with_policy(settings: Experiment, job: Job, given: bool = False) -> InitialP
     server = assemble(settings, job).server()  # even without a policy, so that an unknown decider fails here
     if method.own_policy is not None:
         policy = read_policy(method.own_policy)
-        check_policy(policy, method.own_policy, spec(method.rehearses or method), shape(method, server))
-        return InitialPolicy(settings, job, policy)
+        check_method(policy, method.own_policy, spec(method.rehearses or method))
+        found = _changed(settings, job, policy.settings)
+        check_shape(policy, method.own_policy, _shape(found.settings, found.job))
+        return replace(found, policy=policy)
     if given or not server.decisions.agents or not method.uses_built_in:
         return _changed(settings, job, {"policy": NO_POLICY})
     unfit: list[str] = []
     for name, card in method.shipped().items():
         found = _changed(settings, job, card.get("settings", {}))
-        assert isinstance(found.settings.method, AgentMethod)
-        shapes = shape(found.settings.method, assemble(found.settings, found.job).server())
         policy = read_policy(SHIPPED / name)
-        if (property := misfit(policy, shapes)) is None:
+        if (property := misfit(policy, _shape(found.settings, found.job))) is None:
             return replace(found, policy=policy)
         unfit.append(f"{property} = {policy.shape.get(property)}")
     rules = {name: rule for name, rule in method.best_rules.items() if name in server.decisions.agents}
     return _with_rules(settings, job, rules, unfit)
+
+
+def needed_settings(settings: Experiment, job: Job) -> dict[str, Any]:
+    """The method's settings that a policy of this pre-training needs: those that change what its agents see or do."""
+    method, made = settings.method, _shape(settings, job)
+    assert isinstance(method, AgentMethod)
+    needed: dict[str, Any] = {}
+    for name, field in type(method).model_fields.items():
+        usual = field.get_default(call_default_factory=True)
+        if name in OF_THE_RUN or getattr(method, name) == usual:
+            continue
+        other = method.model_copy(update={name: usual})
+        if _shape(settings.model_copy(update={"method": other}), replace(job, method=other)) != made:
+            needed[name] = method.model_dump(mode="json", include={name})[name]
+    before = type(method).model_fields["agents"].get_default(call_default_factory=True)
+    tables = {
+        name: {
+            key: value
+            for key, value in table.model_dump(mode="json", include=ACTING).items()
+            if getattr(table, key) != getattr(getattr(before, name), key)
+        }
+        for name, table in method.agents
+    }
+    return needed | (
+        {"agents": changed} if (changed := {name: table for name, table in tables.items() if table}) else {}
+    )
 
 
 def built_in_digest(method: AgentMethod) -> str:
@@ -91,6 +120,10 @@ def _with_rules(settings: Experiment, job: Job, rules: Mapping[str, str], unfit:
     return replace(found, note=f"{name}: the rule {named} decides, not an agent: {reason}")
 
 
+def _shape(settings: Experiment, job: Job) -> dict[str, int | str]:
+    return shape(settings.method, assemble(settings, job).server())
+
+
 def _changed(settings: Experiment, job: Job, changes: Mapping[str, Any]) -> InitialPolicy:
     assert isinstance(settings.method, AgentMethod)
     method = _with(settings.method, changes)
@@ -98,13 +131,25 @@ def _changed(settings: Experiment, job: Job, changes: Mapping[str, Any]) -> Init
 
 
 def _with(method: AgentMethod, changes: Mapping[str, Any]) -> AgentMethod:
-    """The method with these settings, where the user has left the default."""
-    usual = type(method)
-    fields = usual.model_fields
-    given = usual.model_validate(dict(changes))
+    """The method with these settings, where the user has left the default; agents' tables key by key."""
+    kind = type(method)
+    fields = kind.model_fields
+    given = kind.model_validate(dict(changes))
     taken = {
         name: getattr(given, name)
         for name in changes
         if name == "policy" or getattr(method, name) == fields[name].get_default(call_default_factory=True)
     }
-    return method.model_copy(update=taken)
+    if "agents" in taken or not isinstance(tables := changes.get("agents"), Mapping):
+        return method.model_copy(update=taken)
+    usual = fields["agents"].get_default(call_default_factory=True)
+    merged = {
+        name: {
+            key: getattr(getattr(given.agents, name), key)
+            for key in table
+            if getattr(getattr(method.agents, name), key) == getattr(getattr(usual, name), key)
+        }
+        for name, table in ((str(name).replace("-", "_"), table) for name, table in tables.items())
+    }
+    agents = {name: getattr(method.agents, name).model_copy(update=keys) for name, keys in merged.items()}
+    return method.model_copy(update={**taken, "agents": method.agents.model_copy(update=agents)})

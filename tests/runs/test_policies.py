@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import fedtailor
+from fedtailor.errors import UserError
 from fedtailor.methods import AgentMethod, find
 from fedtailor.parties import policy as policies
 from fedtailor.parties.policy import CARD, SHIPPED, TENSORS, shipped_policies
@@ -165,6 +166,57 @@ def test_pretraining_starts_from_scratch(tmp_path: Path) -> None:
         fedtailor.pretrain(settings, folder=tmp_path / place).close()
         digests.append(json.loads((tmp_path / place / CARD).read_text())["digest"])
     assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "needed"),
+    [
+        ("bwa", {"agents": {"adjustment": {"hidden": [8], "actor_lr": 0.01}}, "spread": 0.25}, ("agents", "spread")),
+        ("hapfl", {"agents": {"size": {"network": "per-slot"}}, "state": "full", "md": 5.0}, ("agents", "state")),
+        ("pfedrlla-after", {"embedding": {"kind": "pca", "size": 4}, "own": 0.8, "b1": 1.0}, ("embedding", "own")),
+        ("fedddrl", {"agents": {"epochs": {"hidden": [5]}}, "w1": 2.0}, ("agents",)),
+    ],
+)
+def test_a_run_takes_the_settings_that_the_users_own_policy_needs(
+    name: str, table: dict[str, Any], needed: tuple[str, ...], tmp_path: Path
+) -> None:
+    """And no others: learning rates and rewards are those of the run."""
+    scenario = {**SHORT, "method": {"name": name, "policy": "none", **table}, "pretrain": {"episodes": 1}}
+    fedtailor.pretrain(scenario, folder=tmp_path / "policy").close()
+    policy = policies.read_policy(tmp_path / "policy")
+    assert set(policy.settings) == set(needed)
+    own = {**SHORT, "method": {"name": name, "policy": str(tmp_path / "policy")}}
+    with fedtailor.run(own, folder=tmp_path / "run") as done:
+        taken = done.settings["method"]
+        stored = done.agents()
+    whole = method(name, **table).model_dump(mode="json")
+    for key in needed:
+        if key != "agents":
+            assert taken[key] == whole[key]
+    for decision, agent in taken["agents"].items():
+        asked = whole["agents"][decision]
+        assert agent["hidden"] == asked["hidden"]
+        usual = method(name).model_dump(mode="json")["agents"][decision]
+        assert agent.get("actor_lr") == usual.get("actor_lr")
+    assert set(stored) == set(policy.agents)
+    for decision, agent in stored.items():
+        for part in ("actor", "network"):
+            if part in agent:
+                pairs = zip(agent[part]["parameters"], policy.agents[decision][part]["parameters"], strict=True)
+                assert all(one.equal(other) for one, other in pairs)
+
+
+def test_a_setting_that_the_user_changes_is_kept_beside_those_of_the_policy(tmp_path: Path) -> None:
+    table = {"adjustment": {"hidden": [8]}}
+    scenario = {**SHORT, "method": {"name": "bwa", "policy": "none", "agents": table}, "pretrain": {"episodes": 1}}
+    fedtailor.pretrain(scenario, folder=tmp_path / "policy").close()
+    own = {"name": "bwa", "policy": str(tmp_path / "policy"), "agents": {"adjustment": {"learn": "always"}}}
+    with fedtailor.run({**SHORT, "method": own}, folder=tmp_path / "run") as done:
+        taken = done.settings["method"]["agents"]["adjustment"]
+    assert (taken["hidden"], taken["learn"]) == ([8], "always")
+    other = {**own, "agents": {"adjustment": {"hidden": [9]}}}
+    with pytest.raises(UserError, match=r"trained with adjustment, network = flat 8, this run has flat 9"):
+        fedtailor.run({**SHORT, "method": other}, folder=tmp_path / "other")
 
 
 def test_a_run_keeps_the_policy_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
