@@ -79,7 +79,11 @@ def test_images_are_read_from_a_file_a_folder_and_folders_of_classes(tmp_path: P
         ("1,2,3\n", NUMBERS, "has 3 columns, but the model takes 2 numbers: remove labels"),
         ("1,9\n", TEXT, r"must have token ids 0..4"),
         ("1,1.5\n", TEXT, r"must have token ids 0..4"),
-        ("1,2\n", IMAGES, "is a table, but the model takes 2 x 3 pixels with 1 channels (uint8 of shape (n, 2, 3, 1))"),
+        (
+            "1,2\n",
+            IMAGES,
+            r"is a table, but the model takes 2 x 3 pixels with 1 channels \(uint8 of shape \(n, 2, 3, 1\)\)",
+        ),
         ("", NUMBERS, "holds no samples"),
         ("1,2\n3\n", NUMBERS, "row 2 has 1 cells instead of 2"),
     ],
