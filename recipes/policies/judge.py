@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import bwa
+import fedddrl
 import federations as sim
 import hapfl
 import pfedrlla
@@ -155,6 +156,28 @@ def pfedrlla_part() -> list[str]:
     return [*lines, "", *(f"* the agent against {other}: {counted(found, 'agent', other)}." for other in names[1:])]
 
 
+def fedddrl_part() -> list[str]:
+    agents = fedddrl.build(0)
+    for decision, state in read_policy(place("fedddrl")).agents.items():
+        agents[decision].load_state_dict({**agents[decision].state_dict(), **state})
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    lines: list[str] = []
+    for source in HELD_OUT:
+        judged = fedddrl.judge(agents, sim.pool(source), seed=5000, federations=FEDERATIONS)
+        found[source] = {name: dict(enumerate(values)) for name, values in judged["return"].items()}
+        names = list(found[source])
+        if not lines:
+            lines += [f"| data | measure | {' | '.join(names)} |", "| --- | --- |" + " ---: |" * len(names)]
+        for measure, rows in judged.items():
+            lines.append(f"| {source} | {measure} | {' | '.join(f'{fmean(rows[name]):.1f}' for name in names)} |")
+        print(source, flush=True)
+    means = {name: fmean(fmean(rows[name].values()) for rows in found.values()) for name in fedddrl.RULES}
+    best = max(means, key=means.__getitem__)
+    lines += ["", f"The best rule by the return over all data is *{best}*.", ""]
+    others = dict.fromkeys(("prior", best, "from scratch"))
+    return [*lines, *(f"* the agents' return against {other}: {counted(found, 'agents', other)}." for other in others)]
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     begin = time.monotonic()
@@ -162,11 +185,12 @@ def main(folder: Path) -> None:
         "BWA, Adaptive-B and Adaptive-AW": (BWA_TEXT, bwa_part(judge_bwa())),
         "HAPFL": (HAPFL_TEXT, hapfl_part()),
         "pFedRLLA-after": (PFEDRLLA_TEXT, pfedrlla_part()),
+        "FedDdrl": (FEDDDRL_TEXT, fedddrl_part()),
     }
     lines = ["# The built-in policies", "", ABOUT.strip(), "", CRITERION, ""]
     for title, (text, table) in parts.items():
         lines += [f"## {title}", "", text.strip(), "", *table, ""]
-    lines += ["## Methods without a policy", "", RULES_TEXT.strip(), ""]
+    lines += ["## pFedRLLA", "", RULES_TEXT.strip(), ""]
     lines += [made_by("python recipes/policies/judge.py", begin, [*SEEDS, *hapfl.SEEDS])]
     (folder / "policies.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(folder / "policies.md")
@@ -204,12 +228,20 @@ exact gradient of the loss of the mixes, in {16 * pfedrlla.STEPS:,} replays of {
 recorded federations.
 """
 
+FEDDDRL_TEXT = f"""
+{FEDERATIONS} small federations of each held-out data set, {fedddrl.ROUNDS} rounds, devices up to 30 times apart.
+*return*: the sum of the method's rewards, in points of accuracy (a point is worth {fedddrl.POINT:g}); *accuracy*: that
+of the global model (%); *time*: that of a round, in % of FedAvg's. *prior*: all clients continue with the run's number
+of epochs, the default; *fewer* and *more epochs*: half as many less or more for all; *without slow*: clients that take
+1.5 times the median time are stopped. The agents followed the gradient of the reward of a round in
+{fedddrl.FEDERATIONS} federations ({fedddrl.FEDERATIONS * fedddrl.ROUNDS * fedddrl.DRAWS:,} joint decisions).
+"""
+
 RULES_TEXT = """
 pFedRLLA mixes before the training, which undoes most of it. In runs of an earlier version even weights by the true
 overlap of labels ended behind FedAvg's ([oracle](pfedrlla-cifar10-dir-oracle.md): 73.9 and 76.3 %). An agent cannot
-gain there what an oracle loses, so we trained none, and the weights of eq. 2 decide. FedDdrl's reward needs accuracies
-of whole federations with devices; we did not train a policy for it, and by default it continues all clients with the
-run's number of epochs. For a policy of your own: `fedtailor pretrain`.
+gain there what an oracle loses, so we trained none, and the weights of eq. 2 decide. For a policy of your own:
+`fedtailor pretrain`.
 """
 
 

@@ -3,7 +3,7 @@
     python recipes/policies/train.py              # those that are missing
     python recipes/policies/train.py --again bwa  # BWA, Adaptive-B and Adaptive-AW anew
 
-All of them take about twenty minutes on one core. The data sets that they learn on (mnist, usps, mnist-m and a
+All of them but fedddrl take about twenty minutes on one core. The data sets that they learn on (mnist, usps, mnist-m and a
 synthetic one; HAPFL needs none) are in FEDTAILOR_DATA, or are fetched with 'fedtailor data fetch'.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import bwa
+import fedddrl
 import federations
 import hapfl
 import pfedrlla
@@ -29,7 +30,7 @@ from fedtailor.runs.settings import experiment
 SEED = 100
 SHIPS = ("hapfl-2", "hapfl-3")  # what reaches its bar (docs/results/policies.md); the others stay here, as candidates
 CANDIDATES = Path(__file__).parent / "candidates"
-ACTS = ("actor", "networks", "heads", "normaliser")  # what a policy needs to act; PPO's critic stays behind
+ACTS = ("actor", "network", "networks", "target", "heads", "normaliser")  # what a policy needs to act; not PPO's critic
 TINY = {"data": {"source": "digits", "clients": 4}, "model": {"name": "mlp"}, "rounds": 1}
 
 
@@ -85,10 +86,19 @@ def pfedrlla_policy() -> None:
     write("pfedrlla-after", "pfedrlla-after", {"head-weights": agent}, {"agents": {"head_weights": table}}, **about)
 
 
+def fedddrl_policy() -> None:
+    pools = {source: federations.pool(source) for source in federations.SOURCES}
+    agents = fedddrl.train(pools, SEED)
+    learned = "the gradient of the method's reward in small federations with devices, many decisions in each state"
+    decisions = fedddrl.FEDERATIONS * fedddrl.ROUNDS * fedddrl.DRAWS
+    write("fedddrl", "fedddrl", agents, {}, learned=learned, decisions=decisions, data=list(pools))
+
+
 PROGRAMS: dict[str, tuple[tuple[str, ...], Callable[[], None]]] = {
     "hapfl-2": (("hapfl-2",), lambda: hapfl_policies(2)),
     "hapfl-3": (("hapfl-3",), lambda: hapfl_policies(3)),
     "pfedrlla-after": (("pfedrlla-after",), pfedrlla_policy),
+    "fedddrl": (("fedddrl",), fedddrl_policy),
     "bwa": (("bwa", "adaptive-b", "adaptive-aw"), bwa_policies),
 }
 
