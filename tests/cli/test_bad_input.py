@@ -224,7 +224,7 @@ COMMANDS = [
     (["compare", "--set", "engine.device=cuda:77"], "cuda:77"),
     (["tune", "--over", "training.lrr"], "did you mean 'lr'"),
     (["tune", "--over", "learning_rate"], "did you mean training.lr?"),
-    (["tune", "--over", "method.mu"], "unknown setting 'mu'"),
+    (["tune", "--over", "method.mu"], "fedavg has no setting 'mu'"),
     (["tune", "--over", "training.lr=0.5:0.1"], "the range is empty"),
     (["tune", "--over", "training.lr=a:b"], "LOW:HIGH"),
     (["tune", "--over", "training.lr=0:1:log"], "a logarithm needs numbers above 0"),

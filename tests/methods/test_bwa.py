@@ -373,9 +373,9 @@ def test_a_policy_serves_another_number_of_clients_and_other_data(tmp_path: Path
         assert {tuple(row["action"].shape) for row in done.decisions()} == {(8,)}
     with pretrain(deployed, folder=tmp_path / "more") as more:  # its agent continues to learn
         assert more.agents()["adjustment"]["steps"] == 3
-    flat = with_method(elsewhere, "bwa", policy=str(tmp_path / "policy"), agents=agents(16))
+    other = with_method(elsewhere, "bwa", policy=str(tmp_path / "policy"), agents=agents(8))
     with pytest.raises(fedtailor.UserError, match="network"):
-        run(flat, folder=tmp_path / "flat")
+        run(other, folder=tmp_path / "other")
 
 
 def test_settings_that_decide_nothing_are_said_to_be_inert() -> None:

@@ -55,7 +55,7 @@ def report(round: int, rounds: int) -> RoundReport:
 
 
 def test_the_bar_counts_all_work_and_tells_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    first: Step = make_plan(DEMO).steps["demo"]["local"][0]
+    first: Step = make_plan(DEMO).steps["digits"]["local"][0]
     second = replace(first, key="other")
     now = [100.0]
     monkeypatch.setattr(reproduction_progress.time, "monotonic", lambda: now[0])

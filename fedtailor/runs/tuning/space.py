@@ -100,7 +100,7 @@ def _named(settings: Experiment, text: str) -> Dimension:
                 f"--over {key}: it is a list or a table, and a search chooses numbers and words; tune once for each "
                 f"value, with --set {key}=..."
             )
-        if isinstance(value, str):
+        if isinstance(value, str) and (found is None or not found.choices):
             raise UserError(f"--over {key}: name choices, as in --over {key}=A,B")
         if found is None:
             raise UserError(
