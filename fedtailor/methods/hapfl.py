@@ -272,8 +272,8 @@ HAPFL.card = Card(
         "of equal ones to the fastest client's",
         "each decision is its own episode (discount 0), since allocations do not change the next cohort's times",
         "the paper does not give the agents' networks and passes over a buffer: ours are usual ones",
-        "by default the agents begin with the policy of the package and do not learn; with policy = none they learn in the "
-        "run, as in the paper",
+        "by default the agents begin with the policy of the package and do not learn; with policy = none they learn "
+        "in the run, as in the paper",
         "by default there are two sizes, the run's model and one of half its width, and devices up to 3 times apart in "
         "speed; recipes/hapfl has the paper's",
     ),
