@@ -16,7 +16,7 @@ help:
 	@echo "make benchmark  speed and memory as ratios (needs FEDTAILOR_DATA with fashion-mnist)"
 	@echo "make bench-peers  the same rounds in FedTailor, plain torch, Flower and pfl, as ratios (about ten minutes)"
 	@echo "make mutants    change the code in 500 small ways and count how many the tests notice (about an hour)"
-	@echo "make policies   train the built-in policies again (about twenty minutes; needs FEDTAILOR_DATA with mnist, usps, mnist-m)"
+	@echo "make policies   train the built-in policies again (needs FEDTAILOR_DATA with mnist, usps, mnist-m)"
 	@echo "make docs       the documentation as a site in build/site"
 	@echo "make lock       write the lock files again after a change of pyproject.toml"
 	@echo "make clean      remove the environment and caches (runs/ stays)"

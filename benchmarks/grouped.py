@@ -10,20 +10,15 @@ the machine does hits all of them; medians are compared. Example: ``python bench
 document.
 """
 
-import argparse
-import json
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from precision import in_turns
+from precision import command, in_turns
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from fedtailor.engines.processes import ENVIRONMENT
 from fedtailor.learning import TrainingSettings, train
 from fedtailor.learning.together import Start, dense_layers, most_together, slow, train_together
 from fedtailor.models import Inputs, ModelSettings, Network, build
@@ -116,9 +111,4 @@ def samples(network: Network, client: int, batch: int) -> tuple[Tensor, Tensor]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=9, help="turns that count")
-    given = parser.parse_args()
-    if not ENVIRONMENT.items() <= os.environ.items():  # it must be there when a process starts
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
-    print(json.dumps(measure(given.turns), indent=2))
+    command(measure, __doc__)

@@ -116,10 +116,15 @@ def in_turns(functions: Mapping[str, Callable[[], None]], turns: int) -> dict[st
     return {name: median(values) for name, values in times.items()}
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def command(measured: Callable[[int], Any], description: str | None) -> None:
+    """The command line of a benchmark that takes turns: print what it measures, in the environment of a worker."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=9, help="turns that count")
     given = parser.parse_args()
     if not ENVIRONMENT.items() <= os.environ.items():  # it must be there when a process starts
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
-    print(json.dumps(measure(given.turns), indent=2))
+    print(json.dumps(measured(given.turns), indent=2))
+
+
+if __name__ == "__main__":
+    command(measure, __doc__)

@@ -16,22 +16,17 @@ the machine does hits all of them. Processor times; medians are compared. Exampl
 ``FEDTAILOR_DATA=... python benchmarks/roof.py``. Prints one JSON document.
 """
 
-import argparse
-import json
-import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from precision import SAMPLES, in_turns, problem
+from precision import SAMPLES, command, in_turns, problem
 from raw_loop import EPOCHS, LR, train_client
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.mkldnn import to_mkldnn
 
-from fedtailor.engines.processes import ENVIRONMENT
 from fedtailor.learning import TrainingSettings, train
 from fedtailor.learning.precision import native_bf16
 from fedtailor.learning.settings import Precision
@@ -156,9 +151,4 @@ def flops_of_a_sample(network: Network, x: Tensor, y: Tensor) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=9, help="turns that count")
-    given = parser.parse_args()
-    if not ENVIRONMENT.items() <= os.environ.items():  # it must be there when a process starts
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
-    print(json.dumps(measure(given.turns), indent=2))
+    command(measure, __doc__)

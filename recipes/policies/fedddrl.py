@@ -109,7 +109,7 @@ def greedy(agents: Mapping[str, VDN]) -> Choice:
 
 
 def stopping_those(slower: float, pace: int = 1) -> Choice:
-    """The rule that stops clients so many times slower than the median; all others train as many epochs."""
+    """A rule stops the clients that take over ``slower`` times the median time; ``pace`` sets the others' epochs."""
 
     def choose(one: Federation, _state: Tensor) -> tuple[Tensor, Tensor]:
         stop = one.seconds > slower * one.seconds.median()

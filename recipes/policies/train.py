@@ -3,7 +3,7 @@
     python recipes/policies/train.py              # those that are missing
     python recipes/policies/train.py --again bwa  # BWA, Adaptive-B and Adaptive-AW anew
 
-All of them but fedddrl take about twenty minutes on one core. The data sets that they learn on (mnist, usps, mnist-m
+Each program uses one core. The data sets that they learn on (mnist, usps, mnist-m
 and a synthetic one; HAPFL needs none) are in FEDTAILOR_DATA, or are fetched with 'fedtailor data fetch'.
 """
 
